@@ -94,7 +94,8 @@ type segmentGraph struct {
 }
 
 // checkSegments reports to c what is wrong with the segments of an application, which form a graph: a request goes
-// from segment to segment, until a way leads to none.
+// from segment to segment, until a way leads to none. A segment is a part of a workflow: modules that run one after
+// the other or side by side.
 func checkSegments(c *document.Checker, list []Segment, fieldPath string) {
 	if c.FailIf(len(list) > MaxModules, fieldPath, fmt.Sprintf("%d segments", len(list)), "1 to %d", MaxModules) {
 		return
@@ -225,7 +226,8 @@ func (g *segmentGraph) isReachable(from, to int) bool {
 }
 
 // checkForEach reports what is wrong with the fields that make a module run once for each of several items: of
-// another module, or a number of its own with the chances of 0, 1, 2 … items.
+// another module, or a number of its own with the chances of 0, 1, 2 … items. earlierModules are the modules before m
+// in its segment.
 func (g *segmentGraph) checkForEach(m *Module, earlierModules []Module, fieldPath string) {
 	if m.ForEach != "" {
 		g.FailIf(!slices.ContainsFunc(earlierModules, func(o Module) bool { return o.Name == m.ForEach }), fieldPath+".each", document.Quote(m.ForEach), "a module before it in the segment")

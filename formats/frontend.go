@@ -175,8 +175,9 @@ func (d *Plan) servedRate() float64 {
 	return rate
 }
 
-// FrontEndRate returns the rate, in requests/s per unit of weight, at which the front end is full if every model
-// is served in proportion to its weight. It is infinite if nothing is known of the front end.
+// FrontEndRate returns the rate, in requests per second per unit of weight, at which the front end (the process that
+// takes requests in) is fully occupied if every model is served in proportion to its weight. It is infinite if
+// nothing is known of the front end.
 func (d *Plan) FrontEndRate() float64 {
 	weights := 0.0
 	for _, s := range d.ServedModels() {

@@ -289,8 +289,9 @@ func (g *GearPlan) checkModel(p *planChecker, i int, replicas map[string]int) bo
 	return true
 }
 
-// checkGears reports to p what is wrong with the gears: each is for a range of request rates, and together they
-// cover the rates from 0 to the highest without a gap.
+// checkGears reports to p what is wrong with the gears: each is for a range of request rates, and together they cover
+// the rates from 0 to the highest without a gap. nextFrom is where the next range must begin. replicas has the number
+// of replicas of each model.
 func (g *GearPlan) checkGears(p *planChecker, replicas map[string]int) {
 	if p.FailIf(len(g.Gears) == 0, "gear.gears", "an empty list", "at least one gear") {
 		return

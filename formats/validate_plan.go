@@ -183,9 +183,9 @@ func (p *planChecker) checkClass(m *Deployed, fieldPath string) {
 	p.FailIf(m.NumBlocks != firstClass.NumBlocks, fieldPath+".num_blocks", m.NumBlocks, "that of the model's other classes, %d", firstClass.NumBlocks)
 }
 
-// checkPipeline reports what is wrong with a pipeline of model m: stages, each on a device kind of its own, that
-// run consecutive ranges of the model's blocks. It marks the pipeline in hasValidTimes if its times can be relied
-// on.
+// checkPipeline reports what is wrong with a pipeline of model m: stages, each on a device kind of its own, that run
+// consecutive ranges of the model's blocks. It marks the pipeline in hasValidTimes if its times can be relied on.
+// Each stage runs its range on as many replicas as it has; tensors go from stage to stage. m is the deployed model.
 func (p *planChecker) checkPipeline(m *Deployed, l *Pipeline, fieldPath string) {
 	if p.FailIf(l.Batch < 1, fieldPath+".batch", l.Batch, "1 or more") {
 		return
@@ -223,8 +223,11 @@ func (p *planChecker) checkPipeline(m *Deployed, l *Pipeline, fieldPath string) 
 	p.hasValidTimes[l] = true
 }
 
-// checkStage reports what is wrong with one stage and adds its replicas to the load of their devices. It returns
-// whether all times are there, so that they can be summed.
+// checkStage reports what is wrong with one stage of pipeline l: a range of the model's blocks that replicas run on a
+// kind of device, each on a share 1/v of one. Its times are in microseconds, one per batch size up to l.Batch. It
+// adds the replicas to the load of their devices (loadSteps) and to the devices that the pool needs (devicesByPool).
+// It returns whether all times are there, so that they can be summed. isLast is set for the pipeline's last stage,
+// which has no cut to a next one.
 func (p *planChecker) checkStage(l *Pipeline, s *Stage, isLast bool, fieldPath string) (validTimes bool) {
 	// Check the times.
 	validTimes = p.checkTimes(s.InferUS, l.Batch, fieldPath+".infer_us", 1)
@@ -292,8 +295,8 @@ func (p *planChecker) checkIntervals(s *Stage, batch int, fieldPath string) bool
 	return true
 }
 
-// checkTimes reports a list of times that does not have one of at least minTime for each batch size. It returns
-// false then.
+// checkTimes reports a list of times that does not have one of at least minTime for each batch size. It returns false
+// then. batch is the planned batch size.
 func (p *planChecker) checkTimes(list []document.Micros, batch int, fieldPath string, minTime document.Micros) bool {
 	if p.FailIf(len(list) != batch, fieldPath, fmt.Sprintf("%d times", len(list)), "%d, one for each batch size up to the planned one", batch) {
 		return false
@@ -371,8 +374,9 @@ func (p *planChecker) addLoad(pool, firstDevice, endDevice int, load float64) {
 	p.loadSteps[pool][endDevice] -= load
 }
 
-// checkOccupancy reports pools and devices that stages use by more than they have. loadSteps has, by device, how
-// much the load changes from the device before.
+// checkOccupancy reports pools and devices that stages use by more than they have. loadSteps has, by device, how much
+// the load changes from the device before. devicesByPool has the number of devices that all stages take of a pool
+// together.
 func (p *planChecker) checkOccupancy() {
 	for i := range p.plan.Pools {
 		pool := p.plan.Pools[i].WithDefaults()

@@ -48,8 +48,8 @@ func Repeat(ctx context.Context, o Options, runs int) (*formats.Profile, error) 
 	return Update(o.OutPath, first, setSpread)
 }
 
-// cutsOf returns a copy of the profile that has the models with their blocks, and no measurements. A further run
-// then cuts the models alike.
+// cutsOf returns a copy of the profile that has the models with their blocks, and no measurements. A further run then
+// cuts the models alike. Models keep their order.
 func cutsOf(p *formats.Profile) *formats.Profile {
 	out := &formats.Profile{Format: p.Format, Devices: []formats.ProfileDevice{}}
 	for _, m := range p.Models {

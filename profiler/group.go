@@ -47,8 +47,9 @@ func (r *runner) groupJobs(jobs []*modelJob) [][]*modelJob {
 	return out
 }
 
-// deadline returns when the first of the remaining groups has to stop sampling, or the zero time without a budget.
-// The rest of the budget is split by expected time, so that all groups get as many rounds.
+// deadline returns when the first of the remaining groups (models that are measured together) has to stop sampling,
+// or the zero time without a budget. The rest of the budget is split among them by expected time, so that all groups
+// get as many rounds.
 func (r *runner) deadline(remaining [][]*modelJob) time.Time {
 	if r.options.Budget <= 0 {
 		return time.Time{}

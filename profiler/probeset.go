@@ -166,8 +166,8 @@ func (set *probeSet) busyness() busyness {
 	return s
 }
 
-// restart begins a new try, after one on a busy machine. It saves the samples of the last one if it is the least
-// busy so far.
+// restart begins a new try, after one on a busy machine. It saves the samples of the last one if it is the least busy
+// so far. now is when the new try begins.
 func (set *probeSet) restart(now time.Time) {
 	set.keepBetterTry()
 	set.triesGivenUp++
@@ -177,7 +177,9 @@ func (set *probeSet) restart(now time.Time) {
 	}
 }
 
-// keepBetterTry saves the current samples if no earlier try was less busy. Otherwise it restores the saved ones.
+// keepBetterTry is called when a try to sample the set has ended, of several on a busy machine. It saves the current
+// samples in bestTry if no earlier try was less busy. Otherwise it puts the saved ones back in place of the current
+// ones.
 func (set *probeSet) keepBetterTry() {
 	if factor := set.busyness().factor; set.bestTry == nil || factor <= set.bestTry.factor {
 		set.bestTry = &savedTry{factor: factor, roundCount: set.roundCount, stopReason: set.stopReason}

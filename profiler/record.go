@@ -151,7 +151,8 @@ func (r *runner) recordResult(j *modelJob, key measurementKey, set *probeSet) {
 
 // insertModel puts a job's model into the profile, in place of an entry of the same name. Otherwise it is added
 // behind the entries that were there before the run, in the order in which the models were named: before those that
-// are named later.
+// are named later. A copy of the job's entry is inserted, so that later changes of the job do not show until it is
+// inserted again.
 func (r *runner) insertModel(j *modelJob) {
 	c := *j.entry
 	c.Measurements = slices.Clone(j.entry.Measurements)

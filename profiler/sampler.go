@@ -257,7 +257,8 @@ func (s *sampler) oneRound(ctx context.Context, set *probeSet) error {
 }
 
 // stopReason returns why the set has enough samples, or "" if it has not. Intervals are computed only every few
-// rounds, because that takes sorting.
+// rounds, because that takes sorting. The reasons are that all medians are known well enough (endTight), or that the
+// most rounds or the longest span is over (endRounds).
 func (s *sampler) stopReason(set *probeSet) string {
 	if set.roundCount < s.rule.MinRounds || s.now().Sub(set.begun) < s.rule.MinSpan {
 		return ""

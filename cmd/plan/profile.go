@@ -297,6 +297,7 @@ func showProgress(p *printer, path string) (progress func(profiler.Event), shown
 		}
 }
 
+// printEstimate prints how long measuring will take, before it begins, or that the profile has all numbers already.
 func printEstimate(p *printer, e profiler.Estimate, o *profileOptions) {
 	n := 0
 	for _, m := range e.Models {

@@ -33,6 +33,7 @@ type recordsOptions struct {
 	parallel    int
 }
 
+// flags defines the flags of plan profile that record the answers of a family of models to labelled samples.
 func (o *recordsOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.records, "records", "", "labelled samples (CSV): the models are a family of classifiers whose answers to them are recorded")
 	f.StringVar(&o.score, "score", certainty.Default, "with --records, what the certainty of an answer is: "+strings.Join(certainty.Names(), ", "))

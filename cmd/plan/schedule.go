@@ -28,6 +28,7 @@ type arrivalOptions struct {
 	seed    uint64
 }
 
+// flags defines the flags of plan load and plan simulate that choose the arrivals of requests.
 func (s *arrivalOptions) flags(f *pflag.FlagSet) {
 	f.Float64Var(&s.load, "load", 1, "factor of the rate that the plan promises each model")
 	f.Float64Var(&s.poisson, "poisson", 0, "Poisson arrivals at this rate, for --model or for every model; its classes share it as planned, or by --mix")

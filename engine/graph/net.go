@@ -288,27 +288,27 @@ func topologicalOrder(nodes []*onnxpb.Node, producers map[string]int, givenTenso
 // input. It sets the derived fields of the graph. It is called again whenever the graph was rewritten.
 func (n *sortedGraph) findComputeNodes() error {
 	// Walk backwards and keep the nodes that some output needs.
-	need := map[string]bool{}
+	neededTensors := map[string]bool{}
 	for _, o := range n.outputs {
-		need[o] = true
+		neededTensors[o] = true
 	}
-	var kept []*onnxpb.Node
+	var neededNodes []*onnxpb.Node
 	for i := len(n.nodes) - 1; i >= 0; i-- {
 		nd := n.nodes[i]
-		needed := false
+		isNeeded := false
 		for _, o := range nd.Output {
-			needed = needed || need[o]
+			isNeeded = isNeeded || neededTensors[o]
 		}
-		if !needed {
+		if !isNeeded {
 			continue
 		}
 		for _, in := range readTensors(nd) {
-			need[in] = true
+			neededTensors[in] = true
 		}
-		kept = append(kept, nd)
+		neededNodes = append(neededNodes, nd)
 	}
-	slices.Reverse(kept)
-	n.nodes = kept
+	slices.Reverse(neededNodes)
+	n.nodes = neededNodes
 
 	// A node is constant if all its inputs are and it is not random.
 	n.producer = map[string]int{}

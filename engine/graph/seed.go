@@ -101,13 +101,13 @@ func (n *sortedGraph) seedParameters(seed uint64) error {
 		return s.err
 	}
 	// The seeded parameters replace the nodes that made them.
-	var kept []*onnxpb.Node
+	var remainingNodes []*onnxpb.Node
 	for _, nd := range n.nodes {
 		if len(nd.Output) != 1 || n.weights[nd.Output[0]] == nil {
-			kept = append(kept, nd)
+			remainingNodes = append(remainingNodes, nd)
 		}
 	}
-	n.nodes = kept
+	n.nodes = remainingNodes
 	for name := range n.weights {
 		delete(n.inits, name)
 	}

@@ -57,9 +57,10 @@ func (o *observation) isPrefill() bool {
 	return o.step.Phase == llmruns.Prefill
 }
 
-// countTerms fills row with how often each term counts in the observation: its time is then the sum of row[term] times
-// the term's coefficient. hinge is the number of a prompt's tokens that cost nothing more. A fit has one such row per
-// observation.
+// countTerms fills row with how often each term counts in the observation: its time is then the sum of row[term]
+// times the term's coefficient. hinge is the number of a prompt's tokens that cost nothing more. A fit has one such
+// row per observation. Terms are the parts of an iteration's time, such as a constant base and a cost per token of a
+// prompt. A prompt beside sequences (besidePoint) counts its own terms.
 func (o *observation) countTerms(hinge float64, row *[numTerms]float64) {
 	*row = [numTerms]float64{}
 	if o.besidePoint != nil {

@@ -93,12 +93,12 @@ func openSamples(path string, subject Subject, discardOld bool) (samplesByPoint,
 	if err != nil {
 		return nil, nil, err
 	}
-	kept := data[:bytes.LastIndexByte(data, '\n')+1]
+	remainingLines := data[:bytes.LastIndexByte(data, '\n')+1]
 	if discardOld && len(known) > 0 {
-		known, kept = samplesByPoint{}, otherSubjects(kept, subject)
+		known, remainingLines = samplesByPoint{}, otherSubjects(remainingLines, subject)
 	}
-	if len(kept) < len(data) {
-		if err := os.WriteFile(path, kept, 0o644); err != nil {
+	if len(remainingLines) < len(data) {
+		if err := os.WriteFile(path, remainingLines, 0o644); err != nil {
 			return nil, nil, fmt.Errorf("keeping samples: %w", err)
 		}
 	}

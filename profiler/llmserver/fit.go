@@ -117,7 +117,8 @@ func (r *runner) measuredPoints() []Point {
 }
 
 // undisturbed returns the samples of a point that can be compared, in the order of their times: those with the most
-// frequent number of iterations. Other numbers show that something else ran in between.
+// frequent number of iterations. Other numbers show that something else ran in between. An iteration is one step of
+// the server, in which each running sequence gets a token.
 func (r *runner) undisturbed(p Point) []Sample {
 	counts := map[int]int{} // samples by number of iterations
 	usual := 0

@@ -306,7 +306,8 @@ func earliest(a, b time.Time) time.Time {
 }
 
 // sampleBeside measures how a prompt slows down sequences that decode: it sends the prompt while they decode, and
-// stops them after the prompt's first token.
+// stops them after the prompt's first token. The sample has the time from the sequences' last token before the prompt
+// to the token that comes with the prompt's first one.
 func (p *prober) sampleBeside(ctx context.Context, point Point) (Sample, error) {
 	d := p.start(ctx, point)
 	defer func() { d.stop(); <-d.ended }()
