@@ -19,7 +19,8 @@ func CopyCorner(dst []byte, dstShape []int64, src []byte, srcShape []int64, size
 }
 
 // copyRows copies the common part of two tensors whose elements take unit bytes, dimension after dimension: the last
-// one in a single piece, those before it by a call for each index.
+// one in a single piece, those before it by a call for each index. The shapes end before the dimensions that make up
+// a unit.
 func copyRows(dst []byte, dstShape []int64, src []byte, srcShape []int64, unit int64) {
 	n := min(dstShape[0], srcShape[0])
 	if len(dstShape) == 1 {

@@ -175,7 +175,7 @@ func CheckLen(s Spec, wanted, given int) error {
 }
 
 // CheckFits returns an error if a tensor is not what a block declares at a batch size. Names are not compared,
-// because one block's output is the next one's input.
+// because one block's output is the next one's input. wanted is the declaration.
 func CheckFits(t Tensor, wanted Spec, batch int) error {
 	spec := t.Spec()
 	ok := spec.Type == wanted.Type && len(spec.Shape) == len(wanted.Shape) && t.Batch() == batch

@@ -39,8 +39,8 @@ type Classes struct {
 	names map[string][]string // classes by model, the default first
 }
 
-// NewClasses returns an index of models with their classes (groups of requests with an SLO of their own). The
-// default class of a model is the one without a name, else the first in the list.
+// NewClasses returns an index of models with their classes (groups of requests with an SLO of their own). The default
+// class of a model is the one without a name, else the first in the list. Find then returns indices into the list.
 func NewClasses(list []ModelClass) *Classes {
 	c := &Classes{index: map[ModelClass]int{}, names: map[string][]string{}}
 	for i, k := range list {
@@ -111,8 +111,8 @@ func checkClassName(c *document.Checker, class, path string) {
 	c.FailIf(!isClassName(class), path+".class", "the text "+document.Quote(class), "up to %d letters, digits, -, _ and ., beginning with a letter or digit", maxClassName)
 }
 
-// checkKey reports to c an entry i of a list whose model has no name, whose class has no valid name, or that
-// stands in the list a second time. indexByKey has the entries before it.
+// checkKey reports to c an entry i of a list whose model has no name, whose class has no valid name, or that stands
+// in the list a second time. indexByKey has the entries before it. path is the entry's field path, for errors.
 func checkKey(c *document.Checker, indexByKey map[ModelClass]int, i int, k ModelClass, path string) {
 	switch {
 	case k.Model == "":

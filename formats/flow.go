@@ -81,7 +81,8 @@ type FlowKind struct {
 }
 
 // CostOn returns how long a module takes to load on a kind of device, and its working memory. They are 0 where it
-// does not run. Modules without figures by kind have the same on all.
+// does not run. Modules without figures by kind have the same on all. A module is a model that is a step of an
+// application.
 func (m *FlowModule) CostOn(device string) FlowKind {
 	if k := document.First(m.Kinds, func(k *FlowKind) bool { return k.Device == device }); k != nil {
 		return *k
@@ -224,7 +225,8 @@ func (f *FlowPlan) check(p *planChecker) {
 }
 
 // checkMemory reports to p models that devices hold at the start wrongly: one twice on a device, or more than fit
-// there beside the working memory of the largest batch.
+// there beside the working memory of the largest batch. Devices are numbered through all pools, in the order of the
+// plan.
 func (f *FlowPlan) checkMemory(p *planChecker) {
 	// Each device has its memory without the working memory of what it runs.
 	var freeBytes []int64 // free bytes by device; -1 where there is no limit
@@ -274,6 +276,7 @@ func (f *FlowPlan) WorkingBytesByDevice(deployment []Deployed, pool *Pool) []int
 	maxBytes := make([]int64, max(0, min(pool.Count, maxCount)))
 	for i := range min(len(f.Modules), len(deployment)) {
 		bytes := f.Modules[i].CostOn(pool.Device).WorkingBytes
+		// Collect the devices of each placement, with the working memory of the module there.
 		for s := range deployment[i].stagesOn(pool.Device) {
 			for _, g := range s.Placement {
 				spans = append(spans, span{max(0, g.FirstDevice), min(len(maxBytes), g.FirstDevice+g.DeviceCount()), bytes})

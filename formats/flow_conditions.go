@@ -25,7 +25,9 @@ func (a *Application) Conditions() (Conditions, error) {
 }
 
 // checkConditions compiles the expressions of an application (conditions, numbers of items, routes), reports wrong
-// ones to c, and returns the others by their field paths.
+// ones to c, and returns the others by their field paths. A condition decides at run time which branch a request
+// takes, by the request's parameters and the outputs of modules that have run. A route chooses a model, and items are
+// how often a module runs.
 func (a *Application) checkConditions(c *document.Checker, fieldPath string) Conditions {
 	texts := a.expressions()
 	if len(texts) == 0 && len(a.Parameters) == 0 {
@@ -99,7 +101,8 @@ func (a *Application) expressions() []expression {
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // declaredNames returns the names that conditions of an application may use, with their types: parameters, and
-// outputs of modules. A module that runs once for each of several items has a list of each output.
+// outputs of modules. A module that runs once for each of several items has a list of each output. If one has two
+// types or is no identifier, that is reported to c. In workflows, visit is the number of the visit of a segment.
 func (a *Application) declaredNames(c *document.Checker, fieldPath string) map[string]string {
 	out := map[string]string{}
 	declareName := func(name, typ, path string) {

@@ -46,7 +46,8 @@ func (m *Module) Services() []string {
 	return document.Map(m.Routes, func(r *Route) string { return r.Model })
 }
 
-// servicesOf returns the models of all modules of an application, of both forms.
+// servicesOf returns the models of all modules of an application, which has either modules or segments (parts of a
+// workflow with modules of their own).
 func servicesOf(modules []Module, segments []Segment) []string {
 	var out []string
 	for i := range modules {
@@ -93,7 +94,8 @@ type segmentGraph struct {
 }
 
 // checkSegments reports to c what is wrong with the segments of an application, which form a graph: a request goes
-// from segment to segment, until a way leads to none.
+// from segment to segment, until a way leads to none. A segment is a part of a workflow: modules that run one after
+// the other or side by side.
 func checkSegments(c *document.Checker, list []Segment, fieldPath string) {
 	if c.FailIf(len(list) > MaxModules, fieldPath, fmt.Sprintf("%d segments", len(list)), "1 to %d", MaxModules) {
 		return
@@ -202,7 +204,7 @@ func (g *segmentGraph) checkReadable(i, k int, name, fieldPath string) {
 }
 
 // isReachable reports whether a request in segment from can later be in segment to. A segment is reachable from
-// itself only by a cycle.
+// itself only by a cycle. from and to are indices into g.list.
 func (g *segmentGraph) isReachable(from, to int) bool {
 	visited := make([]bool, len(g.list))
 	var walk func(i int) bool
@@ -224,7 +226,8 @@ func (g *segmentGraph) isReachable(from, to int) bool {
 }
 
 // checkForEach reports what is wrong with the fields that make a module run once for each of several items: of
-// another module, or a number of its own with the chances of 0, 1, 2 … items.
+// another module, or a number of its own with the chances of 0, 1, 2 … items. earlierModules are the modules before m
+// in its segment.
 func (g *segmentGraph) checkForEach(m *Module, earlierModules []Module, fieldPath string) {
 	if m.ForEach != "" {
 		g.FailIf(!slices.ContainsFunc(earlierModules, func(o Module) bool { return o.Name == m.ForEach }), fieldPath+".each", document.Quote(m.ForEach), "a module before it in the segment")
@@ -304,6 +307,7 @@ func (g *segmentGraph) checkTaskCount() {
 		for k := range g.list[i].Modules {
 			tasks += max(1, len(g.list[i].Modules[k].Chances)-1)
 		}
+		// A segment without a limit is visited at most as often as all limited ones together, and once more.
 		n := visits
 		if g.list[i].MaxVisits > 0 {
 			n = g.list[i].MaxVisits

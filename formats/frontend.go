@@ -63,7 +63,9 @@ func (d *Plan) FrontEndTime() time.Duration {
 
 // FrontEndRuns returns which part of FrontEndTime a request's runs take, and the largest share of the front end that
 // all runs together can occupy. Runs of requests that are refused never happen: however many requests come, runs take
-// no more than the CPU devices of one node have, and no more than the planned requests leave.
+// no more than the CPU devices of one node have, and no more than the planned requests leave. The front end is the
+// process that takes requests in and shares its machine's CPUs with the plan's CPU devices. frontEndUse is the part
+// of these CPUs that may be occupied.
 func (d *Plan) FrontEndRuns() (perRequest time.Duration, maxShare float64) {
 	total := d.FrontEndTime()
 	if total == 0 {
@@ -73,6 +75,7 @@ func (d *Plan) FrontEndRuns() (perRequest time.Duration, maxShare float64) {
 	if perRequest = total - requestTime; perRequest <= 0 {
 		return 0, 0
 	}
+	// Count the CPU threads of one node's devices.
 	threads := 0.0
 	for _, pool := range d.Pools {
 		if perDevice, ok := CPUThreads(pool.Device); ok {
@@ -80,6 +83,8 @@ func (d *Plan) FrontEndRuns() (perRequest time.Duration, maxShare float64) {
 		}
 	}
 	rate := d.servedRate()
+	// The runs occupy at most the devices' share of the CPUs, and at most what the planned requests leave or, if
+	// that is more, what their runs take.
 	ofDevices := threads / (frontEndUse * float64(d.FrontEnd.Cores))
 	left := max(1-rate*requestTime.Seconds(), rate*perRequest.Seconds())
 	return perRequest, min(ofDevices, left)
@@ -100,7 +105,8 @@ func (d *Plan) RequestCPU() time.Duration {
 }
 
 // runCPUOnFrontEnd returns the CPU time of a request's runs on the machine of the front end, which has the CPU
-// devices of one node. It returns 0 if a request is not served by exactly one deployment.
+// devices of one node. It returns 0 if a request is not served by exactly one deployment. The result is the mean over
+// requests.
 func (d *Plan) runCPUOnFrontEnd() time.Duration {
 	served := d.ServedModels()
 	if len(served) != len(d.Deployment) {
@@ -169,8 +175,9 @@ func (d *Plan) servedRate() float64 {
 	return rate
 }
 
-// FrontEndRate returns the rate, in requests/s per unit of weight, at which the front end is full if every model
-// is served in proportion to its weight. It is infinite if nothing is known of the front end.
+// FrontEndRate returns the rate, in requests per second per unit of weight, at which the front end (the process that
+// takes requests in) is fully occupied if every model is served in proportion to its weight. It is infinite if
+// nothing is known of the front end.
 func (d *Plan) FrontEndRate() float64 {
 	weights := 0.0
 	for _, s := range d.ServedModels() {
@@ -182,9 +189,10 @@ func (d *Plan) FrontEndRate() float64 {
 	return math.Inf(1)
 }
 
-// FrontEndBound returns a rate, in requests/s per unit of weight, that no plan of the same problem can exceed
-// because of the front end. A request costs it the CPU time in the model's profile, or nothing if that is not
-// known. If several models can answer a request, it costs what the cheapest does.
+// FrontEndBound returns a rate, in requests/s per unit of weight, that no plan of the same problem can exceed because
+// of the front end. A request costs it the CPU time in the model's profile, or nothing if that is not known. If
+// several models can answer a request, it costs what the cheapest does. It is infinite if nothing is known of the
+// front end.
 func (d *Plan) FrontEndBound() float64 {
 	if d.FrontEnd == nil || len(d.Deployment) == 0 {
 		return math.Inf(1)

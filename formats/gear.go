@@ -194,8 +194,8 @@ type ModelRecords struct {
 }
 
 // checkRecords reports to c what is wrong with a profile's records: how certain each model was of its answers on
-// common samples, and which were correct. models has the models of the profile; a profile of records alone has
-// none.
+// common samples, and which were correct. models has the models of the profile; a profile of records alone has none.
+// list has one entry for each family of models; `planning` samples come first, and the others are held out.
 func checkRecords(c *document.Checker, list []Records, models map[string]int) {
 	for i := range list {
 		r, fieldPath := &list[i], fmt.Sprintf("records[%d]", i)
@@ -246,15 +246,18 @@ func (g *GearPlan) check(p *planChecker) {
 	}
 }
 
-// checkModel reports to p what is wrong with model i of a gear plan and its deployment, and adds its replicas to
-// `replicas`. It returns false if the gears cannot be checked against it.
+// checkModel reports to p what is wrong with model i of a gear plan and with deployment i, which must be the same
+// model, when a plan is validated. (A gear is a cascade of models for a range of request rates: a model forwards the
+// samples of which it is less certain than a threshold.) It adds the number of the model's replicas to `replicas`, by
+// model. It returns false if that number or the thresholds are wrong, so that the gears cannot be checked.
 func (g *GearPlan) checkModel(p *planChecker, i int, replicas map[string]int) bool {
 	m, d := &g.Models[i], &p.plan.Deployment[i]
 	fieldPath, deploymentPath := fmt.Sprintf("gear.models[%d]", i), fmt.Sprintf("deployment[%d]", i)
 	p.FailIf(m.Model != d.Model, fieldPath+".model", document.Quote(m.Model), "the model at the same place of the deployment, "+document.Quote(d.Model))
 	p.FailIf(d.Class != "", deploymentPath+".class", "the class "+document.Quote(d.Class), "none: a cascade has one SLO")
 
-	// Check its pipelines, one for each sequence of device kinds, and count their replicas.
+	// Check its pipelines, one for each sequence of device kinds along their stages, against the promised SLO. A
+	// chain is a replica of each stage, one behind the other; the chains of all pipelines are the model's replicas.
 	promised := g.PromiseFor(d)
 	kinds := map[string]int{} // the devices of a pipeline's stages, as one text
 	for n := range d.Pipelines {
@@ -278,14 +281,17 @@ func (g *GearPlan) checkModel(p *planChecker, i int, replicas map[string]int) bo
 		p.FailIf(len(m.Thresholds) >= MaxGrid || !slices.IsSorted(m.Thresholds), fieldPath+".thresholds", fmt.Sprintf("%d thresholds", len(m.Thresholds)), "at most %d, ascending", MaxGrid-1) {
 		return false
 	}
+	// Check the records: for each sample the level of the model's certainty (between which thresholds it lies, as
+	// one character of GearLevels), and whether the answer is correct (1 or 0).
 	checkFlags(p.Checker, m.Levels, g.Samples, fieldPath+".levels", GearLevels[:len(m.Thresholds)+1])
 	m.Calibration.check(p.Checker, fieldPath+".calibration")
 	checkFlags(p.Checker, m.Correct, g.Samples, fieldPath+".correct", "01")
 	return true
 }
 
-// checkGears reports to p what is wrong with the gears: each is for a range of request rates, and together they
-// cover the rates from 0 to the highest without a gap.
+// checkGears reports to p what is wrong with the gears: each is for a range of request rates, and together they cover
+// the rates from 0 to the highest without a gap. nextFrom is where the next range must begin. replicas has the number
+// of replicas of each model.
 func (g *GearPlan) checkGears(p *planChecker, replicas map[string]int) {
 	if p.FailIf(len(g.Gears) == 0, "gear.gears", "an empty list", "at least one gear") {
 		return

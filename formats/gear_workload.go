@@ -65,8 +65,9 @@ func (d *Cascade) Files() []SectionFile {
 	return []SectionFile{{Role: "qps", Path: d.QPS.MeasuredFile}}
 }
 
-// check reports to c what is wrong with a workload's cascade: the family of models, the latency or accuracy that
-// the plan must reach, and the distribution of request rates.
+// check reports to c what is wrong with a workload's cascade: the family of models, the latency or accuracy that the
+// plan must reach, and the distribution of request rates. A cascade asks small models first and larger ones if these
+// are not certain.
 func (d *Cascade) check(c *document.Checker) {
 	c.NotEmpty(len(d.Family), "cascade.family", "at least one model")
 	indexByName := map[string]int{}

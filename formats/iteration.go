@@ -56,7 +56,8 @@ func (it Iteration) SlowedDown(share float64) Iteration {
 }
 
 // PrefillTime returns the time from the start of a prompt on an otherwise idle instance until its first token. The
-// prompt runs in chunks of budget tokens, or in one piece if budget is 0.
+// prompt runs in chunks of budget tokens, or in one piece if budget is 0. An iteration's attention is counted in
+// pairs of tokens: each of n tokens attends to those done before and, on average, to half of its own chunk.
 func (it *Iteration) PrefillTime(prompt, budget int32) time.Duration {
 	total := time.Duration(0)
 	for tokensDone := int32(0); tokensDone < prompt; {
@@ -82,8 +83,10 @@ func (it *Iteration) TokenTime(sequences int32, context float64) time.Duration {
 func (it *Iteration) ResidenceTime(sequences int32, prompt, output float64, budget int32) time.Duration {
 	n, p, o := float64(max(1, sequences)), max(1, prompt), max(1, output)
 	context := p + (o-2)/2 // mean of a sequence while it decodes
+	// The prompt, while the others decode beside it.
 	prefillTime := float64(it.PrefillTime(int32(p+.5), budget))
 	prefillTime += (n-1)*(it.SequenceNS+it.CPUSequenceNS+it.ContextNS*context) + it.PromptNS*(max(0, n-1+p-it.HingeTokens)-max(0, p-it.HingeTokens))
+	// The iterations that make its further tokens, and what the prompts of the replacing sequences add to them.
 	tokens := (o - 1) * (it.BaseNS + it.CPUNS + n*(it.SequenceNS+it.CPUSequenceNS+it.ContextNS*context))
 	otherPrefills := (n - 1) * (it.AttentionNS*p*p/2 + it.PromptNS*max(0, n-1+p-it.HingeTokens))
 	return time.Duration(prefillTime + tokens + otherPrefills + 0.5)

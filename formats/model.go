@@ -28,7 +28,8 @@ type Padding struct {
 }
 
 // BucketName returns the name of a length bucket, a model measured at one size of its inputs: MODEL@128, or
-// MODEL@320x240 if dimensions have several sizes.
+// MODEL@320x240 if dimensions have several sizes. DynamicAxes are the dimensions in which the buckets of a model
+// differ.
 func BucketName(model string, inputs []TensorInfo) string {
 	if n := BucketLength(inputs); n > 0 {
 		return model + "@" + strconv.FormatInt(n, 10)
@@ -128,8 +129,8 @@ type CutBytes int64
 // NoBytes is a cut that is known to carry nothing.
 const NoBytes CutBytes = math.MinInt64
 
-// KnownCut returns a known size as the size of a cut. A size of 0 gets the mark NoBytes, because 0 stands for
-// unknown.
+// KnownCut returns a known number of bytes that cross a cut (a place between blocks where a model is divided) per
+// sample, in the form of the profile. There 0 stands for unknown, so a known 0 becomes the mark NoBytes.
 func KnownCut(bytes int64) CutBytes {
 	if bytes == 0 {
 		return NoBytes

@@ -185,8 +185,8 @@ func (m *ProfileModel) PadsBatches(device string, firstBlock, endBlock int) bool
 	return !IsCPU(device) && m.OneTensor(firstBlock) && m.OneTensor(endBlock)
 }
 
-// OneTensor reports whether at most one tensor is known to cross before a block: the model's inputs before the
-// first block, its outputs after the last.
+// OneTensor reports whether at most one tensor is known to cross before a block: the model's inputs before the first
+// block, its outputs after the last. block is the number of the block behind the cut.
 func (m *ProfileModel) OneTensor(block int) bool {
 	switch {
 	case block == 0:
@@ -258,8 +258,9 @@ func SameCuts(a, b []Block) bool {
 	})
 }
 
-// WithTimes returns a copy of the profile with other latencies. For each measurement, change returns a function
-// that is applied to each of its latencies, or nil to keep them.
+// WithTimes returns a copy of the profile with other latencies. For each measurement, change returns a function that
+// is applied to each of its latencies, or nil to keep them. The profile itself is not changed. model is an index into
+// Models.
 func (p *Profile) WithTimes(change func(model int, m *Measurement) func(*Latency)) *Profile {
 	out := *p
 	out.Models = slices.Clone(p.Models)

@@ -96,7 +96,8 @@ func (l *ModelLoads) LeavesUS() document.Micros {
 	return l.UnloadUS
 }
 
-// LLMOn returns the costs of a model on tensorParallel devices of a kind, or nil if the profile has none.
+// LLMOn returns the costs of a model on tensorParallel devices of a kind, or nil if the profile has none. They are
+// the model's facts and its instance there.
 func (p *Profile) LLMOn(model, device string, tensorParallel int) (*LLMProfile, *LLMInstance) {
 	m := document.First(p.LLMs, func(m *LLMProfile) bool { return m.Model == model })
 	if m == nil {

@@ -188,9 +188,9 @@ func (q *QueuePlan) AttainmentGroups() (classes [][]int) {
 	return classes
 }
 
-// check reports to p what is wrong with a plan's queue section, when a plan is validated: classes in the
-// deployment's order, the profiles of its models, and instances, each with the request groups in its queue. Each
-// group stands in exactly one queue.
+// check reports to p what is wrong with a plan's queue section, when a plan is validated: classes in the deployment's
+// order, the profiles of its models, and instances (servers of language models on some devices), each with the
+// request groups (requests of one model and class) in its queue. Each group stands in exactly one queue.
 func (q *QueuePlan) check(p *planChecker) {
 	if p.FailIf(len(q.Classes) == 0 || len(q.Classes) != len(p.plan.Deployment), "queue.classes", fmt.Sprintf("%d classes", len(q.Classes)), "at least one, and the %d of the deployment in order", len(p.plan.Deployment)) {
 		return
@@ -222,7 +222,8 @@ const (
 	maxStatedRequests = 10_000_000
 )
 
-// checkStatedRuns reports to p stated runs that are wrong or too long: `plan simulate` repeats them.
+// checkStatedRuns reports to p wrong stated runs: the number, duration and seed of the simulated runs that the plan's
+// figures come from. They may not be too long, because `plan simulate` repeats them.
 func (q *QueuePlan) checkStatedRuns(p *planChecker) {
 	r := q.Runs
 	if r == nil {
@@ -266,8 +267,9 @@ func (q *QueuePlan) checkClass(p *planChecker, i int) {
 	}
 }
 
-// checkInstance reports to p what is wrong with the i-th instance, adds it to the load of its devices, and counts
-// in instancesByGroup how often each request group is in a queue.
+// checkInstance reports to p what is wrong with the i-th instance, adds it to the load of its devices, and counts in
+// instancesByGroup how often each request group is in a queue. The load of a device is the number of instances on it.
+// pools has the index of a device kind's pool.
 func (q *QueuePlan) checkInstance(p *planChecker, i int, instancesByGroup []int) {
 	// Check the devices, and reserve them.
 	in, fieldPath := &q.Instances[i], fmt.Sprintf("queue.instances[%d]", i)

@@ -59,8 +59,9 @@ func (d *Plan) checkExecution(c *document.Checker) {
 // maxObjective bounds the value of any objective.
 const maxObjective = 1e15
 
-// check reports to c an objective whose value, bound and gap contradict each other. Up to rounding, the bound is
-// on the better side of the value, and the gap is their distance divided by one of the two.
+// check reports to c an objective whose value, bound and gap contradict each other. Up to rounding, the bound is on
+// the better side of the value, and the gap is their distance divided by one of the two. Throughput, accuracy and
+// goodput are maximised; all other objectives are minimised.
 func (o *Objective) check(c *document.Checker) {
 	if c.FailIf(!(math.Abs(o.Value) <= maxObjective), "objective.value", o.Value, "a number of at most %g", maxObjective) {
 		return
@@ -182,9 +183,9 @@ func (p *planChecker) checkClass(m *Deployed, fieldPath string) {
 	p.FailIf(m.NumBlocks != firstClass.NumBlocks, fieldPath+".num_blocks", m.NumBlocks, "that of the model's other classes, %d", firstClass.NumBlocks)
 }
 
-// checkPipeline reports what is wrong with a pipeline of model m: stages, each on a device kind of its own, that
-// run consecutive ranges of the model's blocks. It marks the pipeline in hasValidTimes if its times can be relied
-// on.
+// checkPipeline reports what is wrong with a pipeline of model m: stages, each on a device kind of its own, that run
+// consecutive ranges of the model's blocks. It marks the pipeline in hasValidTimes if its times can be relied on.
+// Each stage runs its range on as many replicas as it has; tensors go from stage to stage. m is the deployed model.
 func (p *planChecker) checkPipeline(m *Deployed, l *Pipeline, fieldPath string) {
 	if p.FailIf(l.Batch < 1, fieldPath+".batch", l.Batch, "1 or more") {
 		return
@@ -222,8 +223,11 @@ func (p *planChecker) checkPipeline(m *Deployed, l *Pipeline, fieldPath string) 
 	p.hasValidTimes[l] = true
 }
 
-// checkStage reports what is wrong with one stage and adds its replicas to the load of their devices. It returns
-// whether all times are there, so that they can be summed.
+// checkStage reports what is wrong with one stage of pipeline l: a range of the model's blocks that replicas run on a
+// kind of device, each on a share 1/v of one. Its times are in microseconds, one per batch size up to l.Batch. It
+// adds the replicas to the load of their devices (loadSteps) and to the devices that the pool needs (devicesByPool).
+// It returns whether all times are there, so that they can be summed. isLast is set for the pipeline's last stage,
+// which has no cut to a next one.
 func (p *planChecker) checkStage(l *Pipeline, s *Stage, isLast bool, fieldPath string) (validTimes bool) {
 	// Check the times.
 	validTimes = p.checkTimes(s.InferUS, l.Batch, fieldPath+".infer_us", 1)
@@ -291,8 +295,8 @@ func (p *planChecker) checkIntervals(s *Stage, batch int, fieldPath string) bool
 	return true
 }
 
-// checkTimes reports a list of times that does not have one of at least minTime for each batch size. It returns
-// false then.
+// checkTimes reports a list of times that does not have one of at least minTime for each batch size. It returns false
+// then. batch is the planned batch size.
 func (p *planChecker) checkTimes(list []document.Micros, batch int, fieldPath string, minTime document.Micros) bool {
 	if p.FailIf(len(list) != batch, fieldPath, fmt.Sprintf("%d times", len(list)), "%d, one for each batch size up to the planned one", batch) {
 		return false
@@ -320,7 +324,7 @@ func (p *planChecker) checkCertificate() {
 }
 
 // checkCapacity reports a stage that carries less than its pipeline, or promises more than its replicas can do in
-// full batches.
+// full batches. On devices that are shared in time, replicas count only for their part of the time (GPUs).
 func (p *planChecker) checkCapacity(l *Pipeline, s *Stage, pool *Pool, fieldPath string) {
 	p.FailIf(s.RPS < l.RPS && !document.CloseTo(s.RPS, l.RPS), fieldPath+".rps", s.RPS, "at least the pipeline's rate, "+document.FormatFloat(l.RPS))
 	servers := float64(s.Replicas)
@@ -331,8 +335,8 @@ func (p *planChecker) checkCapacity(l *Pipeline, s *Stage, pool *Pool, fieldPath
 	p.FailIf(s.RPS > maxRate && !document.CloseTo(s.RPS, maxRate), fieldPath+".rps", s.RPS, "at most what its replicas can do, "+document.FormatFloat(maxRate))
 }
 
-// checkPlacement reports a wrong placement of a stage's replicas, and adds them to the load of the devices of
-// their pool.
+// checkPlacement reports a wrong placement of a stage's replicas, and adds them to the load of the devices of their
+// pool. pool is the index of the pool, and info the pool itself with its defaults.
 func (p *planChecker) checkPlacement(s *Stage, pool int, info *Pool, fieldPath string) {
 	sum := 0
 	for k := range s.Placement {
@@ -370,8 +374,9 @@ func (p *planChecker) addLoad(pool, firstDevice, endDevice int, load float64) {
 	p.loadSteps[pool][endDevice] -= load
 }
 
-// checkOccupancy reports pools and devices that stages use by more than they have. loadSteps has, by device, how
-// much the load changes from the device before.
+// checkOccupancy reports pools and devices that stages use by more than they have. loadSteps has, by device, how much
+// the load changes from the device before. devicesByPool has the number of devices that all stages take of a pool
+// together.
 func (p *planChecker) checkOccupancy() {
 	for i := range p.plan.Pools {
 		pool := p.plan.Pools[i].WithDefaults()

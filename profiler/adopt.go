@@ -11,9 +11,10 @@ import (
 
 // adoptCuts looks up every model of the run in the profile that it extends. A model that the profile has keeps its
 // cuts and measurements there, unless its file, its inputs or the number of blocks changed. If numbers of another
-// device depend on the old cuts, a change is an error without Options.Force.
+// device depend on the old cuts, a change is an error without Options.Force. It fills entry, the profile's new entry
+// of each model, and cut, where the model is cut into blocks. A model whose cut stays nil is cut anew by prepare.
 func (r *runner) adoptCuts() error {
-	// Numbers that were measured in another way are not comparable.
+	// Numbers of this kind of device are stale if another engine, driver or method measured them.
 	current := provenance(r.dev, r.options.Engine.Info(), r.options, r.begun)
 	stale := false
 	for _, d := range r.profile.Devices {
@@ -88,7 +89,7 @@ func (r *runner) adoptCuts() error {
 
 // cutLikeOther cuts a model at the same places as another profile, Options.CutsFrom, has it cut, so that the two can
 // be compared. If that profile was measured with the same file, its data on the blocks are copied, too. A model that
-// it does not have is cut anew, with a warning.
+// it does not have is cut anew, with a warning. Without that option it does nothing.
 func (r *runner) cutLikeOther(j *modelJob) {
 	if r.options.CutsFrom == nil {
 		return

@@ -17,6 +17,7 @@ func Repeat(ctx context.Context, o Options, runs int) (*formats.Profile, error) 
 		return first, err
 	}
 	profiles := []*formats.Profile{first}
+	// Measure again, with the first run's cuts, without a file and without ranges of blocks in one piece.
 	for len(profiles) < runs {
 		repeatOptions := o
 		repeatOptions.OutPath, repeatOptions.Profile, repeatOptions.Force, repeatOptions.Ranges = "", cutsOf(first), false, Ranges{}
@@ -47,8 +48,8 @@ func Repeat(ctx context.Context, o Options, runs int) (*formats.Profile, error) 
 	return Update(o.OutPath, first, setSpread)
 }
 
-// cutsOf returns a copy of the profile that has the models with their blocks, and no measurements. A further run
-// then cuts the models alike.
+// cutsOf returns a copy of the profile that has the models with their blocks, and no measurements. A further run then
+// cuts the models alike. Models keep their order.
 func cutsOf(p *formats.Profile) *formats.Profile {
 	out := &formats.Profile{Format: p.Format, Devices: []formats.ProfileDevice{}}
 	for _, m := range p.Models {
@@ -95,7 +96,7 @@ func spreadOf(runs []*formats.Profile, device string) (spread float64, ok bool) 
 
 // timeOf returns the time, in microseconds, that a run measured for a model at the device, share and batch of m, a
 // measurement of another run: that of the whole model, or the sum over its blocks. It returns 0 if the run did not
-// measure it.
+// measure it. (Share v stands for 1/v of the device.)
 func timeOf(run *formats.Profile, model string, m *formats.Measurement) float64 {
 	for i := range run.Models {
 		if run.Models[i].Model != model {

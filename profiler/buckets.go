@@ -19,12 +19,13 @@ type modelVariant struct {
 	info modelInfo
 }
 
-// openVariants opens a model once, or once for each of its buckets: those that are requested, and those that the
-// profile has.
+// openVariants opens a model file once at its only input size, or once for each size that is requested or that the
+// profile has. Several sizes become the model's buckets: variants with fixed input sizes, in ascending order, that
+// nameBuckets names. path is the file.
 func openVariants(ctx context.Context, r *runner, path string) ([]modelVariant, error) {
 	name := ModelName(path)
 
-	// Open the model at each size, and drop equal ones.
+	// Open the model at each size, and drop equal neighbours.
 	sizes := r.options.optionsBySize(name)
 	var out []modelVariant
 	for _, o := range sizes {
@@ -80,6 +81,7 @@ func nameBuckets(list []modelVariant, path string) error {
 	}
 
 	// All sizes must have the same tensors.
+	// A batch of 0 stands for a free batch dimension.
 	for i := range list {
 		a, b := &list[0].info, &list[i].info
 		if len(a.inputs) != len(b.inputs) || len(a.outputs) != len(b.outputs) || a.batch != b.batch {
@@ -120,6 +122,7 @@ func (o *Options) profileBuckets(name string) []*formats.ProfileModel {
 // optionsBySize returns options to open a model with, one for each size (bucket): for the sizes that the caller asks
 // for, and for those that the profile has. For a model without either, these are the options themselves.
 func (o *Options) optionsBySize(name string) []*Options {
+	// The sizes for this model, or those for all models, which have the empty name.
 	requested := o.Buckets[name]
 	if requested == nil {
 		requested = o.Buckets[""]
@@ -205,6 +208,7 @@ func (f *bucketFamily) setPadding(ctx context.Context) error {
 		}
 	}
 	for _, j := range list {
+		// A length of 0 means that no single length tells the buckets apart.
 		in := inputInfos(&j.info)
 		if formats.BucketLength(append(in, outputInfos(&j.info)...)) == 0 || formats.BucketLength(in) == 0 {
 			warnExact("they differ in more than a length")
@@ -237,7 +241,7 @@ func (f *bucketFamily) setPadding(ctx context.Context) error {
 
 // paddingDiff returns the largest relative difference between the answers of a bucket and those of a larger one for
 // the same request, padded with zeros. mask is the index of the input that is 1 for the request and 0 for the
-// padding.
+// padding. Inputs are drawn values; the batch is 1 or, for a model without a free batch, its own.
 func (f *bucketFamily) paddingDiff(ctx context.Context, smaller, larger *modelJob, mask int) (maxDiff float64, err error) {
 	// Load both buckets.
 	var bound [2]engine.Binding

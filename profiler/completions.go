@@ -41,10 +41,10 @@ type CompletionOptions struct {
 	Progress func(model string, done, samples int) // one call at a time
 }
 
-// RecordCompletions sends labelled questions to a family of language models. For every answer it records how
-// certain the model was and whether the answer was right. The answer is the option whose first token is most
-// likely. Certainty is the score of the options' probabilities, scaled to sum to 1. If none of the likely tokens
-// begins an option, the answer counts as wrong and uncertain.
+// RecordCompletions sends labelled questions to a family of language models. For every answer it records how certain
+// the model was and whether the answer was right. The answer is the option whose first token is most likely.
+// Certainty is the score of the options' probabilities, scaled to sum to 1. If none of the likely tokens begins an
+// option, the answer counts as wrong and uncertain. A share HeldOut of the samples is kept from planning.
 func RecordCompletions(ctx context.Context, o CompletionOptions) (*formats.Records, error) {
 	if len(o.Models) == 0 {
 		return nil, inputError("no model given")
@@ -101,6 +101,7 @@ func (o *CompletionOptions) completeOptions() error {
 // right. Row i of the result is sample sampleOrder[i]. score computes the certainty from the options' probabilities.
 func (o *CompletionOptions) askModel(ctx context.Context, client *llm.Client, m Endpoint, sampleOrder []int, score certainty.Func) (*formats.ModelRecords, error) {
 	rec := &formats.ModelRecords{Model: m.Name, Certainty: make([]float64, len(sampleOrder))}
+	// correct has a byte for each row: '1' for a right answer, '0' for a wrong one.
 	correct := make([]byte, len(sampleOrder))
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -125,6 +126,8 @@ func (o *CompletionOptions) askModel(ctx context.Context, client *llm.Client, m 
 					return
 				}
 				p := optionProbabilities(tokens, o.Options)
+				// Take the most likely option. Without one (class -1), the answer is wrong, and its certainty stays
+				// 0.
 				class := -1
 				if slices.Max(p) > 0 {
 					class = slices.Index(p, slices.Max(p))

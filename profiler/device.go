@@ -16,8 +16,9 @@ import (
 	"inferplan/formats"
 )
 
-// selectDevice returns the device of the engine that the user asked for by Options.Device: "auto" (a GPU if there is
-// one), "cpu", "cpu-N" for N threads, or a device's ID.
+// selectDevice returns the device to measure on, by Options.Device (requested): "auto" (the first GPU, or one CPU
+// thread if there is none), "cpu", "cpu-N" for N threads, or the ID of a device. It also accepts a GPU ("cuda:N")
+// that the engine does not list.
 func selectDevice(eng engine.Engine, requested string) (engine.Device, error) {
 	devices, err := eng.Devices()
 	if err != nil {
@@ -42,7 +43,7 @@ func selectDevice(eng engine.Engine, requested string) (engine.Device, error) {
 	}
 	d, err := engine.FindDevice(devices, requested)
 	if err != nil && strings.HasPrefix(requested, "cuda:") {
-		// The engine knows why a GPU cannot be used, and says so when something is loaded onto it.
+		// A GPU that is not listed cannot be used. The engine gives the reason when a model is loaded onto it.
 		d = engine.Device{ID: requested, Kind: requested, Share: 1}
 		_, err = d.Index()
 	}

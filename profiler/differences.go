@@ -58,7 +58,7 @@ const (
 
 // batchDiff runs two samples one by one and as a batch of two, on the CPU, and returns the largest relative
 // difference of the answers. v are the values of inputs. It returns 0 if that cannot be compared: the model does not
-// run on drawn values, or gives different answers to the same sample.
+// run on drawn values, or gives different answers to the same sample. It returns +Inf if the batch of two cannot run.
 func batchDiff(ctx context.Context, eng engine.Engine, c *graph.Chain, v inputValues) (float64, error) {
 	cpu, err := selectDevice(eng, "cpu")
 	if err != nil {
@@ -146,6 +146,8 @@ var errNoBatch = errors.New("samples change each other's answers")
 // models that quantise a batch as a whole, it returns a note. It is called when a model is opened, before the batch
 // is taken for free.
 func checkFreeBatch(ctx context.Context, eng engine.Engine, c *graph.Chain, v inputValues) (note string, err error) {
+	// maxBatchDiff allows for rounding, and the larger maxQuantisedDiff for models that quantise by the range of a
+	// batch.
 	d, err := batchDiff(ctx, eng, c, v)
 	switch {
 	case err != nil:

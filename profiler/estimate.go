@@ -15,8 +15,9 @@ import (
 // quickBatch returns the batch size of quick runs.
 func (j *modelJob) quickBatch() int { return max(1, j.info.batch) }
 
-// estimate runs every model once, and returns how long measuring will take. A model that cannot run is left out of
-// the run.
+// estimate runs every model twice, and returns how long measuring all of them will take, for the user to agree to
+// before it begins. It sets expectedTime of each job, by which the budget is later divided. A model that cannot run
+// is left out of the run.
 func (r *runner) estimate(ctx context.Context, jobs []*modelJob) (Estimate, error) {
 	est := Estimate{Device: r.dev.Kind, Name: r.dev.Name, Budget: r.options.Budget}
 	var minTime time.Duration // time of loading and of the fewest samples, which are taken whatever the budget
@@ -29,7 +30,8 @@ func (r *runner) estimate(ctx context.Context, jobs []*modelJob) (Estimate, erro
 			continue
 		}
 
-		// Count the runs of a round, in runs of the whole model at batch 1.
+		// Count the work of a round (one sample of everything to measure), in runs of the whole model at batch 1. At
+		// share v, v copies run at the same time.
 		n := min(r.options.Blocks, j.m.atomCount())
 		runsAtBatch1, idleTime := 0.0, time.Duration(0)
 		for _, key := range j.todo {
@@ -46,7 +48,7 @@ func (r *runner) estimate(ctx context.Context, jobs []*modelJob) (Estimate, erro
 			runsAtBatch1 += wholeRuns * float64(key.batch*key.share)
 		}
 
-		// The time of n rounds, within the limits of the sampling rule.
+		// wholeTime is a run at quickBatch. rounds gives the time of n rounds, within the limits of the sampling rule.
 		round := time.Duration(runsAtBatch1*float64(j.wholeTime)/float64(j.quickBatch())) + idleTime
 		rule := r.options.Precision
 		rounds := func(n int) time.Duration {
@@ -87,8 +89,9 @@ func cannotRun(ctx context.Context, j *modelJob, err error) error {
 	return fmt.Errorf("%w: %s: it does not run with the inputs %s; where values matter, give them (--input): %w", ErrInput, j.info.path, describeInputs(j.entry), err)
 }
 
-// quickRun loads the whole model and runs it twice, at batch 1 or the model's own, and keeps the time of the second
-// run and of loading for the estimate. A model that the engine cannot execute is found here, before the long work.
+// quickRun loads the whole model and runs it twice, at batch 1 or, if its batch is fixed, at that. It stores the
+// times of loading and of the second run in the job (loadTime, wholeTime); estimate computes from them how long
+// measuring will take. A model that the engine cannot execute is found here, before the long work.
 func (r *runner) quickRun(ctx context.Context, j *modelJob) error {
 	begin := r.options.now()
 	uncut := j.m.wholeModel()
@@ -108,6 +111,7 @@ func (r *runner) quickRun(ctx context.Context, j *modelJob) error {
 	if err != nil {
 		return cannotRun(ctx, j, err)
 	}
+	// The key only lets close find the binding.
 	c.bound = map[int]*boundModel{1: {blocks: b}}
 	for range 2 {
 		t, err := b[0].RunN(1)

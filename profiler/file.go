@@ -45,8 +45,9 @@ func lockFile(path string) (unlock func(), err error) {
 	return nil, fmt.Errorf("lock profile %s: %w", path, err)
 }
 
-// Update changes a profile's file while no other process does. It reads the file, or takes emptyProfile if there
-// is no file, applies change, and writes the result.
+// Update changes a profile's file while no other process does. It reads the file, or takes emptyProfile if there is
+// no file, applies change, and writes the result. It returns the profile that it wrote. A file that exists is
+// overwritten.
 func Update(path string, emptyProfile *formats.Profile, change func(*formats.Profile) error) (*formats.Profile, error) {
 	unlock, err := lockFile(path)
 	if err != nil {
@@ -79,6 +80,7 @@ func (r *runner) save() error {
 		return err
 	}
 	defer unlock()
+	// If the file is no longer the one of this run's last write, another process wrote it: merge first.
 	if current, err := os.Stat(r.options.OutPath); err == nil && !sameWrite(current, r.lastWrite) {
 		theirs, err := formats.ReadProfile(r.options.OutPath)
 		if err != nil {

@@ -19,7 +19,7 @@ const (
 
 // groupJobs divides the models into groups, in their order. The models of a group are loaded together and sampled in
 // turns, so that slow changes of the machine affect all alike. A group ends when the next model would exceed its
-// memory or time.
+// memory or time. expectedTime of each job, from estimate, is its time.
 func (r *runner) groupJobs(jobs []*modelJob) [][]*modelJob {
 	memoryLimit := groupMemory
 	if r.dev.MemoryBytes > 0 {
@@ -47,8 +47,9 @@ func (r *runner) groupJobs(jobs []*modelJob) [][]*modelJob {
 	return out
 }
 
-// deadline returns when the first of the remaining groups has to stop sampling, or the zero time without a budget.
-// The rest of the budget is split by expected time, so that all groups get as many rounds.
+// deadline returns when the first of the remaining groups (models that are measured together) has to stop sampling,
+// or the zero time without a budget. The rest of the budget is split among them by expected time, so that all groups
+// get as many rounds.
 func (r *runner) deadline(remaining [][]*modelJob) time.Time {
 	if r.options.Budget <= 0 {
 		return time.Time{}
@@ -84,7 +85,8 @@ func (r *runner) newGroup(members []*modelJob, deadline time.Time) *jobGroup {
 	return &jobGroup{run: r, members: members, sampler: s}
 }
 
-// measure prepares the models of the group, takes their samples at one share after the other, and unloads them.
+// measure prepares the models of the group, takes their samples at one share after the other, and unloads them. The
+// group is a jobGroup: models that are in memory together.
 func (g *jobGroup) measure(ctx context.Context) (err error) {
 	defer func() {
 		for _, j := range g.members {
@@ -152,6 +154,7 @@ func (g *jobGroup) sampleShare(ctx context.Context, share int) (err error) {
 	if maxPasses > 0 && g.run.copy == 0 {
 		g.run.copy = g.copyRate()
 	}
+	// Sample pass by pass. Blocks and whole models belong to the first pass.
 	for k := range maxPasses {
 		s := g.sampler
 		if !s.deadline.IsZero() { // every pass gets an equal part of the remaining time
@@ -170,9 +173,11 @@ func (g *jobGroup) sampleShare(ctx context.Context, share int) (err error) {
 	return nil
 }
 
-// samplePass samples the probe sets of one pass: the blocks, ranges of blocks and whole models that are loaded at
-// the same time. passOf returns which ranges of a model belong to the pass, and whether its blocks and the whole
-// model do (base).
+// samplePass samples the probe sets of one pass: the blocks, ranges of blocks and whole models that are loaded at the
+// same time. passOf returns which ranges of a model belong to the pass, and whether its blocks and the whole model do
+// (base). share is v for 1/v of a device, and places are the engines that hold a copy of each model. Finished sets
+// are recorded and saved one by one, so that an interrupted run loses little. If the context ends, the samples of
+// open sets are recorded as well where they are enough, and its error is returned.
 func (g *jobGroup) samplePass(ctx context.Context, s *sampler, share int, places []loadTarget, passOf func(*modelJob) (p rangePass, base bool)) (err error) {
 	defer func() {
 		for _, j := range g.members {
@@ -195,6 +200,7 @@ func (g *jobGroup) samplePass(ctx context.Context, s *sampler, share int, places
 		}
 		for _, batch := range j.batches(share) {
 			key := measurementKey{share, batch}
+			// Skip a batch of which neither blocks nor ranges are to be measured in this pass.
 			if !(base && j.measuresBlocks[key]) && len(p[key]) == 0 {
 				continue
 			}

@@ -67,8 +67,9 @@ func (c *loadedModel) closeRanges() error {
 	return errors.Join(errs...)
 }
 
-// loadRange loads a range (neighbouring blocks) in one piece, as a stage would run it, and binds it at batch sizes
-// to the input tensors of its first block. c is the model whose blocks are loaded already.
+// loadRange loads a range (neighbouring blocks) in one piece, as a stage would run it, and binds it at batch sizes to
+// the input tensors of its first block. c is the model whose blocks are loaded already. blockRange is [from, to). The
+// loaded range and its bindings are added to c, which closes them.
 func (c *loadedModel) loadRange(ctx context.Context, p loadTarget, cut cutModel, blockRange [2]int, batches []int) error {
 	blk, err := p.loadSlice(ctx, cut, blockRange[0], blockRange[1], graph.SliceOptions{})
 	if err != nil {
@@ -126,7 +127,8 @@ func (p loadTarget) loadSlices(ctx context.Context, b cutModel) ([]engine.Block,
 	return out, nil
 }
 
-// loadSlice cuts the blocks [i,j) out of a model and loads them.
+// loadSlice cuts the blocks [i,j) out of a model and loads them. Block j is not included. A float16 target converts
+// the slice.
 func (p loadTarget) loadSlice(ctx context.Context, b cutModel, i, j int, o graph.SliceOptions) (engine.Block, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -212,8 +214,9 @@ func residentMemory() int64 {
 // Every atom is timed this many times, within these bounds, before the model is cut.
 const minAtomRounds, maxAtomRounds = 5, 21
 
-// timeAtoms times every atom (the part of a model between two possible cuts) at a batch size, in rounds, and returns
-// the medians in nanoseconds. By these times the model is then cut into blocks.
+// timeAtoms times every atom (the part of a model between two possible cuts) at a batch size, and returns the median
+// times in nanoseconds, in the atoms' order. prepare divides the model by them into blocks of about equal time. p is
+// the device with its engine, rounds the number of samples of each atom, and now a clock.
 func timeAtoms(ctx context.Context, p loadTarget, m model, batch, rounds int, now func() time.Time) ([]float64, error) {
 	// Load and bind every atom as a block of its own.
 	list, err := p.loadSlices(ctx, m.eachAtom())
@@ -228,7 +231,8 @@ func timeAtoms(ctx context.Context, p loadTarget, m model, batch, rounds int, no
 	}
 	c.bound = map[int]*boundModel{batch: {blocks: bindings}}
 
-	// Take the samples. The number of rounds is fixed, because the cut needs no exact times.
+	// Take the samples. A half width of 1 and equal limits fix the number of rounds, because the cut needs no exact
+	// times.
 	set := &probeSet{name: m.info().name + " atoms", onCPU: isTimedByCPU(p.dev)}
 	for i, b := range bindings {
 		set.probes = append(set.probes, &probe{name: fmt.Sprintf("atom %d", i), run: b.RunN})
@@ -241,7 +245,8 @@ func timeAtoms(ctx context.Context, p loadTarget, m model, batch, rounds int, no
 		return nil, err
 	}
 
-	// Take the medians over the quiet rounds.
+	// Take the medians over the quiet rounds (the half that other work disturbed least), of CPU times if one thread
+	// does all the work, else of wall times.
 	costs := make([]float64, len(set.probes))
 	quiet := set.quietRounds()
 	for i, pr := range set.probes {

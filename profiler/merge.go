@@ -83,12 +83,12 @@ func putModel(dst *formats.Profile, m *formats.ProfileModel) *formats.ProfileMod
 		dst.Models = append(dst.Models, formats.ProfileModel{})
 		known = &dst.Models[len(dst.Models)-1]
 	}
-	var kept []formats.Measurement
+	var oldMeasurements []formats.Measurement
 	if known.Model != "" && sameSource(known, m) && formats.SameCuts(known.Blocks, m.Blocks) {
-		kept = known.Measurements
+		oldMeasurements = known.Measurements
 	}
 	*known = *m
-	known.Measurements = kept
+	known.Measurements = oldMeasurements
 	if known.Measurements == nil {
 		known.Measurements = []formats.Measurement{}
 	}

@@ -72,15 +72,15 @@ func ModelName(path string) string {
 	return strings.TrimPrefix(strings.TrimSuffix(base, filepath.Ext(base)), "light_")
 }
 
-// openONNX reads a model, gives it a symbolic batch dimension and finds its cuts. If the batch cannot be made
-// free, the model has one block and runs at its own batch only.
+// openONNX reads a model, gives it a symbolic batch dimension and finds its cuts. If the batch cannot be made free,
+// the model has one block and runs at its own batch only. It is the usual Options.open; tests give others.
 func openONNX(ctx context.Context, path string, o *Options) (model, error) {
 	prober, ok := o.Engine.(Prober)
 	if !ok {
 		return nil, fmt.Errorf("profiler: engine %s cannot probe shapes", o.Engine.Info().Name)
 	}
 
-	// Open the file, and try to free its batch dimension.
+	// Open the file, find where it can be cut, and check that the samples of a batch do not change each other.
 	graphModel, options, err := o.readModel(path)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInput, err)

@@ -154,7 +154,8 @@ func inputError(format string, a ...any) error {
 	return fmt.Errorf("%w: %s", ErrInput, fmt.Sprintf(format, a...))
 }
 
-// normalize fills in the defaults, sorts the lists, and returns an error if an option is impossible.
+// normalize fills in the defaults, sorts the lists, and returns an error if an option is impossible. Run calls it
+// before anything else, so errors come before any measuring.
 func (o *Options) normalize() error {
 	if o.Engine == nil {
 		return errors.New("profiler: Options.Engine is not set")

@@ -15,7 +15,8 @@ import (
 )
 
 // prepare cuts a model into blocks of about equal time, unless the profile's cuts were taken over, and counts the
-// work of its blocks.
+// work of its blocks. Without a profile's cut, it times the atoms (parts between two possible cuts) first, unless
+// every atom becomes a block or the model stays whole.
 func (g *jobGroup) prepare(ctx context.Context, j *modelJob) error {
 	if j.cut == nil {
 		g.run.progress.event(Event{Stage: StageCut, Model: j.info.name, DoneShare: g.run.progress.fraction(0)})
@@ -167,7 +168,8 @@ func (j *modelJob) atomRounds(r *runner) int {
 	return r.affordableRepeats(j.wholeTime, minAtomRounds, maxAtomRounds)
 }
 
-// fp16SampleTime returns the time of checking one input: for every cut, the blocks behind it run once more.
+// fp16SampleTime returns the time of checking one input: for every cut, the blocks behind it run once more. On
+// average these are half of the n blocks, after one exact run of all.
 func (j *modelJob) fp16SampleTime(o *Options) time.Duration {
 	var n int
 	if j.cut != nil {
@@ -350,7 +352,8 @@ func (g *jobGroup) copyRate() float64 {
 }
 
 // noteCutCost notes in the profile how much longer a model's blocks take together than the whole model: the cost of
-// the cuts in lost fusions and layout changes.
+// the cuts in lost fusions and layout changes. The ratio is of CPU times if one CPU thread did the work. Only share
+// 1, the whole device, counts.
 func (r *runner) noteCutCost(j *modelJob) {
 	var parts []string
 	for _, m := range j.entry.Measurements {

@@ -59,9 +59,10 @@ func (set *probeSet) decisiveTimes(p *probe) []time.Duration {
 // minRoundsToSelect is the number of rounds from which on medians use only the quieter half.
 const minRoundsToSelect = 6
 
-// quietRounds returns the rounds that medians are taken over, in the order of time: the half that other work on
-// the machine disturbed least. A round is judged by its time relative to the medians of its probes. Only whole
-// rounds are chosen, so that no block is favoured and the scatter of each block remains.
+// quietRounds returns the rounds that medians are taken over, in the order of time: the half that other work on the
+// machine disturbed least. A round is judged by its time relative to the medians of its probes. Only whole rounds are
+// chosen, so that no block is favoured and the scatter of each block remains. With few rounds (below
+// minRoundsToSelect) it returns all. The result has indices of rounds.
 func (set *probeSet) quietRounds() []int {
 	rounds := make([]int, set.roundCount)
 	for i := range rounds {
@@ -137,8 +138,9 @@ type busyness struct {
 	comparison string        // the time that factor compares with, as text
 }
 
-// busyness compares the wall time of the whole model, the last probe, with the sum of its blocks and, if one
-// thread did all the work, with its CPU time.
+// busyness returns how busy other work kept the machine: the larger of two ratios, with words that describe it. One
+// is the wall time of the whole model (the last probe) over the sum of its blocks' wall times. The other, if one
+// thread did all the work, is over its CPU time. The factor is 0 if neither can be computed.
 func (set *probeSet) busyness() busyness {
 	quiet := set.quietRounds()
 	mid := func(s []time.Duration) time.Duration {
@@ -164,8 +166,8 @@ func (set *probeSet) busyness() busyness {
 	return s
 }
 
-// restart begins a new try, after one on a busy machine. It saves the samples of the last one if it is the least
-// busy so far.
+// restart begins a new try, after one on a busy machine. It saves the samples of the last one if it is the least busy
+// so far. now is when the new try begins.
 func (set *probeSet) restart(now time.Time) {
 	set.keepBetterTry()
 	set.triesGivenUp++
@@ -175,7 +177,9 @@ func (set *probeSet) restart(now time.Time) {
 	}
 }
 
-// keepBetterTry saves the current samples if no earlier try was less busy. Otherwise it restores the saved ones.
+// keepBetterTry is called when a try to sample the set has ended, of several on a busy machine. It saves the current
+// samples in bestTry if no earlier try was less busy. Otherwise it puts the saved ones back in place of the current
+// ones.
 func (set *probeSet) keepBetterTry() {
 	if factor := set.busyness().factor; set.bestTry == nil || factor <= set.bestTry.factor {
 		set.bestTry = &savedTry{factor: factor, roundCount: set.roundCount, stopReason: set.stopReason}
@@ -192,7 +196,8 @@ func (set *probeSet) keepBetterTry() {
 }
 
 // loosestHalfWidth returns how well the least known probe is known: the largest half width of the 95 % interval of a
-// median, as a share of the median. Probes whose half width is within floor do not count.
+// median, as a share of the median. Probes whose half width is within floor do not count. The result decides whether
+// sampling may stop.
 func (set *probeSet) loosestHalfWidth(floor time.Duration) float64 {
 	loosest := 0.0
 	quiet := set.quietRounds()

@@ -20,7 +20,8 @@ type Ranges struct {
 	plan       *formats.Plan
 }
 
-// AllRanges selects all ranges of at least two neighbouring blocks to be measured in one piece.
+// AllRanges selects all ranges of at least two neighbouring blocks to be measured in one piece. The ranges are [from,
+// to) in numbers of blocks. The list depends neither on device, share nor batch.
 func AllRanges() Ranges {
 	return Ranges{List: func(m *formats.ProfileModel, _ string, _, _ int) [][2]int {
 		var out [][2]int
@@ -33,8 +34,10 @@ func AllRanges() Ranges {
 	}}
 }
 
-// UsedRanges selects the ranges of blocks that the stages of a plan run, at the measured batch sizes that their
-// times are read from: a stage's time at a batch is that of the next larger measured one.
+// UsedRanges selects the ranges of blocks that the stages of a plan run, at the measured batch sizes that their times
+// are read from: a stage's time at a batch is that of the next larger measured one. A stage is a number of
+// neighbouring blocks that one device runs in one piece. OnlyRanges leaves blocks and whole models as the profile has
+// them.
 func UsedRanges(plan *formats.Plan) Ranges {
 	out := Ranges{OnlyRanges: true, plan: plan}
 	out.List = func(m *formats.ProfileModel, device string, share, batch int) [][2]int {
@@ -79,7 +82,8 @@ func nextMeasuredBatch(m *formats.ProfileModel, device string, share, batch int)
 }
 
 // missingRanges returns the ranges of a job that are requested at a share and batch (key) and not measured yet, in
-// order. A range of one block or of all blocks is none, because these are measured anyway.
+// order. A range of one block or of all blocks is none, because these are measured anyway. With Options.Force, or if
+// the blocks are measured anew, all requested ones count as missing.
 func (r *runner) missingRanges(j *modelJob, key measurementKey) [][2]int {
 	if r.options.Ranges.List == nil {
 		return nil
@@ -155,7 +159,8 @@ func (g *jobGroup) splitPasses(j *modelJob, share int) []rangePass {
 	}
 	slices.SortFunc(missing, compareRanges)
 
-	// Fill one pass after the other, up to the memory that is allowed.
+	// Fill one pass after the other, up to the weight bytes that are allowed. A pass lists its ranges by share and
+	// batch.
 	memoryLimit, usedMemory := groupMemory/rangeMemoryFactor, int64(0)
 	out := []rangePass{{}}
 	for i, b := range slices.Compact(missing) {

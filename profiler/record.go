@@ -13,7 +13,8 @@ import (
 
 // newProbeSet makes the probes of one measurement, at a share and batch (key): every block (withBlocks), then ranges
 // of blocks, then the whole model. The whole model is there even if only ranges are measured, because it shows how
-// busy the machine was. idleFirst leaves the device idle before an additional sample of the whole model.
+// busy the machine was. idleFirst leaves the device idle before an additional sample of the whole model. onCPU says
+// that CPU times decide, because one thread does all the work.
 func (j *modelJob) newProbeSet(key measurementKey, withBlocks bool, ranges [][2]int, onCPU bool, idleFirst func()) *probeSet {
 	set := &probeSet{name: fmt.Sprintf("%s, share 1/%d, batch %d", j.info.name, key.share, key.batch), onCPU: onCPU, ranges: ranges}
 
@@ -84,7 +85,8 @@ func (r *runner) toMeasurement(j *modelJob, key measurementKey, set *probeSet) f
 }
 
 // recordResult puts a finished probe set into the profile: its measurement, its device, and notes if its times are
-// not known well enough or the machine was busy.
+// not known well enough or the machine was busy. It is called for each finished set, before the profile is saved, and
+// charges the time since the last one to the device's cost. quiet are the rounds that other work disturbed least.
 func (r *runner) recordResult(j *modelJob, key measurementKey, set *probeSet) {
 	quiet := set.quietRounds()
 	m := r.toMeasurement(j, key, set)
@@ -120,7 +122,7 @@ func (r *runner) recordResult(j *modelJob, key measurementKey, set *probeSet) {
 	r.chargedTime = now.Sub(r.begun)
 	putDevice(r.profile, d)
 
-	// Note which numbers are not known well enough.
+	// Note which numbers are not known well enough, and how busy the machine was. An empty note removes an older one.
 	subject := fmt.Sprintf("precision of %s on %s at share 1/%d, batch %d", j.info.name, r.dev.Kind, key.share, key.batch)
 	note := ""
 	if loose := set.loosestHalfWidth(r.options.Precision.Floor); loose > r.options.Precision.HalfWidth {
@@ -149,7 +151,8 @@ func (r *runner) recordResult(j *modelJob, key measurementKey, set *probeSet) {
 
 // insertModel puts a job's model into the profile, in place of an entry of the same name. Otherwise it is added
 // behind the entries that were there before the run, in the order in which the models were named: before those that
-// are named later.
+// are named later. A copy of the job's entry is inserted, so that later changes of the job do not show until it is
+// inserted again.
 func (r *runner) insertModel(j *modelJob) {
 	c := *j.entry
 	c.Measurements = slices.Clone(j.entry.Measurements)

@@ -39,8 +39,9 @@ type RecordOptions struct {
 const recordBatch = 32
 
 // Record runs a family of classifiers over labelled samples, on a CPU. For every answer it records how certain the
-// model was and whether the answer was right. Samples are shuffled first, because files are often ordered by
-// label. The last part of them is held out.
+// model was and whether the answer was right. Samples are shuffled first, because files are often ordered by label.
+// The last part of them is held out. The result is the input of planning cascades, in which small models answer the
+// samples that they are certain of.
 func Record(ctx context.Context, o RecordOptions) (*formats.Records, error) {
 	if len(o.Models) == 0 || o.Engine == nil {
 		return nil, inputError("no model given")
@@ -194,6 +195,7 @@ func (o *RecordOptions) checkShapes(model *modelInfo) error {
 	if len(model.inputs) != 1 || model.inputs[0].Type != engine.F32 {
 		return inputError("model %s: its inputs are %v: expected one of float32, for samples of %d values", model.name, model.inputs, o.Samples.Width)
 	}
+	// The batch of a model is 0 if its batch dimension is free. A float32 has 4 bytes.
 	if elements := model.inputs[0].BytesAt(2) - model.inputs[0].BytesAt(1); model.batch == 0 && elements != int64(4*o.Samples.Width) || model.batch > 0 && model.inputs[0].BytesAt(1) != int64(4*o.Samples.Width*model.batch) {
 		return inputError("model %s: its input %s does not hold samples of %d values: a column per value is expected, behind the label", model.name, model.inputs[0], o.Samples.Width)
 	}

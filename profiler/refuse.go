@@ -32,18 +32,17 @@ func (l refusals) noModel() error {
 	return inputError("none of the %d models can be used, for the reasons above", len(l))
 }
 
-// checkAllUsed refuses dimensions and values of inputs that no model has. If a model was left out, they may belong
-// to it.
+// checkAllUsed returns an error if the options give a dimension, bucket or value for an input that no opened model
+// has, which is mostly a typing error. If a model was left out of the run, it returns nil, because the names may
+// belong to that model. Names have the form INPUT or MODEL:INPUT.
 func checkAllUsed(r *runner) error {
 	if len(r.refusals) > 0 {
 		return nil
 	}
 
-	// Collect the names of all inputs, with and without their model.
+	// Collect the names of all inputs, with and without their model. The empty name is a value for any input.
 	knownInputs := map[string]bool{"": true}
-	models := map[string]bool{"": true}
 	for _, j := range r.jobs {
-		models[j.info.baseModel] = true
 		for _, s := range j.info.inputs {
 			knownInputs[s.Name], knownInputs[j.info.baseModel+":"+s.Name] = true, true
 		}
@@ -66,6 +65,7 @@ func checkAllUsed(r *runner) error {
 		}
 	}
 	for model, list := range r.options.Buckets {
+		// All buckets of a model name the same inputs.
 		for input := range list[0] {
 			collect(model, input)
 		}

@@ -33,8 +33,9 @@ const (
 	matmulGPU = 4096
 )
 
-// measureCeilings measures the rates of a device. Those that it cannot measure stay 0. hostCopy returns the copy
-// rate of host memory, in gigabits per second.
+// measureCeilings measures the rates of a device. Those that it cannot measure stay 0. hostCopy returns the copy rate
+// of host memory, in gigabits per second. They are the ceilings of the roofline model: bytes read and written per
+// second, and floating-point operations per second.
 func measureCeilings(ctx context.Context, p loadTarget, hostCopy func() float64) (c ceilings) {
 	if _, ok := p.eng.(Prober); !ok {
 		return c // an engine that does not execute models
@@ -196,7 +197,7 @@ const (
 )
 
 // RooflineRows returns a row for every block and whole model of a profile, at share 1, on devices whose highest rates
-// are known.
+// are known. The row of a whole model has block -1. Blocks whose bytes are not counted have none.
 func RooflineRows(p *formats.Profile) []RooflineRow {
 	var out []RooflineRow
 	for i := range p.Models {

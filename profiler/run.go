@@ -249,7 +249,7 @@ func (r *runner) openModels(ctx context.Context) error {
 
 // planMeasurements decides what is measured: it fills the todo list of each job with the (share, batch) pairs that
 // are requested and that the profile lacks. It returns how many of the requested measurements the profile has
-// already.
+// already. measuresBlocks says that blocks and whole model are measured there, not only ranges of blocks.
 func (r *runner) planMeasurements() (skipped int) {
 	for _, j := range r.jobs {
 		for _, key := range r.requestedKeys(j) {
@@ -265,8 +265,9 @@ func (r *runner) planMeasurements() (skipped int) {
 	return skipped
 }
 
-// requestedKeys returns the measurements that are requested of a model: those of the options or, if only ranges
-// are requested, those that the profile has.
+// requestedKeys returns the measurements that are requested of a model: those of the options or, if only ranges are
+// requested, those that the profile has. A key is a share (v for 1/v of the device) and a batch size. A model whose
+// batch is fixed has only that one.
 func (r *runner) requestedKeys(j *modelJob) []measurementKey {
 	var out []measurementKey
 	if r.options.Ranges.OnlyRanges {

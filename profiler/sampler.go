@@ -49,7 +49,8 @@ type probe struct {
 }
 
 // sample takes one sample of a probe: it runs the probe once (reps times if it is short), and keeps the times of a
-// run. If idleFirst is set, it also leaves the device idle for a while, and keeps the time of one more run.
+// run. If idleFirst is set, it also leaves the device idle for a while, and keeps the time of one more run. t.Host is
+// the time until the host has launched the work (GPUs only).
 func (p *probe) sample() error {
 	t, err := p.run(p.reps)
 	if err != nil {
@@ -92,7 +93,8 @@ type sampler struct {
 const longRun = 2 * time.Millisecond
 
 // warmUp runs every probe of a set until its time no longer falls: until one or two runs are not faster than the
-// fastest before, at least two runs, at most ten. It then sets how often a short probe runs in one sample.
+// fastest before, at least two runs, at most ten. It then sets how often a short probe runs in one sample. The number
+// of runs in a sample is p.reps.
 func (s *sampler) warmUp(ctx context.Context, set *probeSet) error {
 	for _, p := range set.probes {
 		// Run until the time no longer falls. After runs of longRun or more, one that is not faster ends this,
@@ -134,7 +136,8 @@ func (s *sampler) warmUp(ctx context.Context, set *probeSet) error {
 
 func (s *sampler) isOutOfTime() bool { return !s.deadline.IsZero() && !s.now().Before(s.deadline) }
 
-// run samples the probe sets until all are finished. If the context ends first, it returns the context's error.
+// run samples the probe sets in turns, some rounds of each (a round times every probe once), until all are finished.
+// A set that other work disturbed is repeated, at most busyTries times, and its least busy try counts. If the context ends first, it returns the context's error.
 // The open sets keep their samples, and their stop reason is that they were interrupted.
 func (s *sampler) run(ctx context.Context, sets []*probeSet) error {
 	for _, set := range sets {
@@ -254,7 +257,8 @@ func (s *sampler) oneRound(ctx context.Context, set *probeSet) error {
 }
 
 // stopReason returns why the set has enough samples, or "" if it has not. Intervals are computed only every few
-// rounds, because that takes sorting.
+// rounds, because that takes sorting. The reasons are that all medians are known well enough (endTight), or that the
+// most rounds or the longest span is over (endRounds).
 func (s *sampler) stopReason(set *probeSet) string {
 	if set.roundCount < s.rule.MinRounds || s.now().Sub(set.begun) < s.rule.MinSpan {
 		return ""
@@ -271,7 +275,8 @@ func (s *sampler) stopReason(set *probeSet) string {
 	return ""
 }
 
-// finishedShare estimates the share of the work that is done, 0 to 1.
+// finishedShare estimates the share of the work that is done, 0 to 1. A set that is not finished counts by its
+// rounds, as if it needed the most.
 func (s *sampler) finishedShare(sets []*probeSet) float64 {
 	var finished float64
 	for _, set := range sets {

@@ -48,7 +48,8 @@ type SettleResult struct {
 // Settle makes a plan whose times are all measured. It solves, measures in one piece the ranges of blocks that the
 // plan's stages run and whose times were estimated from the single blocks, and solves again, until no time of the
 // plan is estimated. It measures on the devices of this machine, within a budget of time. optionsFor returns the
-// options with which a kind of device is measured; their OutPath names the profile that solve reads.
+// options with which a kind of device is measured; their OutPath names the profile that solve reads. It ends early
+// when the budget is spent; the result then still names the kinds with estimated times.
 func Settle(ctx context.Context, budget time.Duration, optionsFor func(plan *formats.Plan, kind string) Options, solve func() (*formats.Plan, error)) (SettleResult, error) {
 	var s SettleResult
 	begun := time.Now()

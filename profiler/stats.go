@@ -71,10 +71,10 @@ func median(samples []time.Duration) time.Duration {
 // halfWidth returns half the 95 % interval of the median of samples in time order. It is the larger of two
 // estimates.
 //
-// The first is the interval between order statistics, which assumes independent samples. On a shared machine they
-// are not independent: a neighbour that computes for ten seconds shifts all samples of these ten seconds together,
-// and the first estimate is then far too small. The second is the t interval of the mean of the medians of eight
-// consecutive stretches of time.
+// The first is the interval between order statistics, which assumes independent samples. On a shared machine they are
+// not independent: a neighbour that computes for ten seconds shifts all samples of these ten seconds together, and
+// the first estimate is then far too small. The second is the t interval of the mean of the medians of eight
+// consecutive stretches of time. (formats.Stretches is eight.)
 func halfWidth(samples []time.Duration) time.Duration {
 	n := len(samples)
 	if n == 0 {

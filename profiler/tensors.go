@@ -68,7 +68,7 @@ func tensorInfos(specs []engine.Spec) []formats.TensorInfo {
 type inputValues map[string]graph.Literal
 
 // fill writes the values that an input is measured with: those that the user gives or, if there are none, seeded
-// ones, which differ from sample to sample.
+// ones, which differ from sample to sample. sample is the sample's number.
 func (v inputValues) fill(t engine.Tensor, sample int) error {
 	spec := t.Spec()
 	value, ok := v[spec.Name]

@@ -217,7 +217,8 @@ func (im *trtImport) source() *formats.ModelSource {
 	return &formats.ModelSource{Path: relativeTo(im.options.OutPath, in.path), SHA256: in.sha256, Weights: in.files}
 }
 
-// asWhole makes the whole model one block, for runs of trtexec whose layers were not exported.
+// asWhole makes the whole model one block, for runs of trtexec whose layers were not exported. Their block times stay
+// 0, and profile takes the time of the inference for the block.
 func (im *trtImport) asWhole() error {
 	if h := im.profileModel(); h != nil && len(h.Blocks) != 1 {
 		return inputError("%s is cut into %d blocks in the profile, and the runs have no layers: export them (--exportProfile)", im.options.Model, len(h.Blocks))
@@ -307,7 +308,8 @@ func sumOf(list []time.Duration) time.Duration {
 	return sum
 }
 
-// latencyOf returns the median of samples with its 95 % interval, and their 99th percentile, for the profile.
+// latencyOf returns the median of samples with its 95 % interval, and their 99th percentile, for the profile. Fewer
+// samples than an interval needs give none (half width 0).
 func latencyOf(samples []time.Duration) *formats.Latency {
 	s := slices.Clone(samples)
 	slices.Sort(s)

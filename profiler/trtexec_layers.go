@@ -32,7 +32,8 @@ func (im *trtImport) byTime() error {
 		}
 	}
 
-	// Group by the layers' shares of the time, summed over the runs.
+	// Group by the layers' shares of the time, summed over the runs. The zeros are the bytes that cross each cut,
+	// which are unknown. Bounds that an earlier import stored in the profile take precedence.
 	costs := make([]float64, len(firstLayers))
 	for _, r := range im.options.Runs {
 		for i, l := range r.Layers.Layers {
@@ -113,7 +114,7 @@ func (im *trtImport) byGraph() error {
 		}
 	}
 
-	// Group the parts between the allowed cuts.
+	// Group the parts between the allowed cuts. cross holds the bytes that cross each. bounds are indices into cuts.
 	costs := make([]float64, len(cuts)-1)
 	for i, r := range im.options.Runs {
 		for k, t := range sumByBlock(cuts, spans[i]) {

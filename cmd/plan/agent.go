@@ -44,6 +44,8 @@ back what it has not finished.`,
 	return cmd
 }
 
+// runAgent executes plan agent: it attaches the servers of language models that the flags name to the shared queue,
+// and returns when a signal or an error ends it.
 func runAgent(cmd *cobra.Command, p *printer, o *agentOptions) error {
 	// Read the flags.
 	servers, err := o.parseList()

@@ -27,6 +27,8 @@ type checkOptions struct {
 	noSolve               bool
 }
 
+// newCheckCommand makes the verb check, which judges whether a plan still holds for today's documents. Its help lists
+// the figures that it compares, with their default tolerances.
 func newCheckCommand(g *globalFlags) *cobra.Command {
 	o := &checkOptions{}
 	var metrics []string
@@ -79,6 +81,9 @@ Exit codes: 0 the gate passes; 1 it fails, and says by what; 2 bad input.`,
 	return cmd
 }
 
+// runCheck executes plan check for the plan at path. It reads today's documents and the promised plan (an earlier
+// version to compare with), plans again, and writes the verdict in the chosen format. If the verdict is not a pass,
+// it returns an error with the exit code of a gate.
 func runCheck(ctx context.Context, p *printer, o *checkOptions, path string) error {
 	write, ok := gateFormats[o.format]
 	if !ok {
@@ -158,8 +163,8 @@ func refusal(severity check.Severity, message string, err error) check.Finding {
 	return f
 }
 
-// changeNotes returns a note for each input whose file is not the one that the plan was made from, and one if
-// another version of the program made the plan.
+// changeNotes returns a note for each input whose file is not the one that the plan was made from, and one if another
+// version of the program made the plan. Inputs that a flag replaces are left out.
 func (o *checkOptions) changeNotes(in *check.GateInput) []string {
 	var notes []string
 	isGiven := map[string]bool{"profile": len(o.profiles) > 0, "cluster": o.cluster != "", "workload": o.workload != ""}
@@ -175,9 +180,9 @@ func (o *checkOptions) changeNotes(in *check.GateInput) []string {
 }
 
 // readToday reads today's documents: the files that the flags name or, without a flag, the inputs that the plan
-// names.
+// names. It fills in.Today and, if --profile is given several times, in.Profiles with all but the first.
 func (o *checkOptions) readToday(in *check.GateInput, planPath string) error {
-	// find returns the path that a flag gives, or else that of the plan's input.
+	// pathOf returns the path that a flag gives, or else that of the plan's input.
 	pathOf := func(role, flag string) string {
 		if flag != "" {
 			return flag

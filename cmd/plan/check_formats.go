@@ -27,6 +27,9 @@ var gateFormats = map[string]func(p *printer, r *check.Result, path string) erro
 	"markdown": gateMarkdown,
 }
 
+// comparisonRows returns a table row for each compared figure: whether it passes, its name and subject, the promised
+// and the new value, how much worse it is, its tolerance, and by how much it may differ by chance (p, the probability
+// of such a difference, or ± a share).
 func comparisonRows(r *check.Result) [][]string {
 	var rows [][]string
 	for _, c := range r.Metrics {
@@ -50,6 +53,7 @@ func comparisonRows(r *check.Result) [][]string {
 
 var comparisonColumns = []string{"", "figure", "of", "promised", "today", "unit", "worse", "allowed", "chance"}
 
+// gateText writes the verdict of plan check as text: the table of figures, explanations, and the verdict.
 func gateText(p *printer, r *check.Result, _ string) error {
 	if err := p.printTable("lllrrlrrr", comparisonColumns, comparisonRows(r)); err != nil {
 		return err
@@ -64,6 +68,7 @@ func gateMarkdown(p *printer, r *check.Result, _ string) error {
 	return err
 }
 
+// markdownVerdict returns the verdict of plan check as Markdown, for the summary of a CI step.
 func markdownVerdict(r *check.Result) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "**plan check: %s**\n\n| %s |\n|---|---|---|---:|---:|---|---:|---:|---:|\n", r.Verdict, strings.Join(comparisonColumns, " | "))
@@ -118,6 +123,7 @@ const maxShownPerLevel = 10
 func gateGitHub(p *printer, r *check.Result, path string) error {
 	escape := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
 	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
+	// GitHub shows a limited number of annotations of each level. The others are only counted.
 	shownByLevel, notShown := map[string]int{}, 0
 	for _, x := range annotationsOf(r) {
 		if shownByLevel[x.level]++; shownByLevel[x.level] > maxShownPerLevel {
@@ -138,6 +144,7 @@ func gateGitHub(p *printer, r *check.Result, path string) error {
 	return nil
 }
 
+// appendFile appends data to the file that GitHub shows as the summary of a step.
 func appendFile(path string, data []byte) error {
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -161,6 +168,8 @@ type codeQuality struct {
 	} `json:"location"`
 }
 
+// gateGitLab writes failures, warnings and advice as a code quality report in JSON, which GitLab shows beside the
+// plan's file. The fingerprint is the same in every run that finds the same.
 func gateGitLab(p *printer, r *check.Result, path string) error {
 	severity := map[string]string{"error": "major", "warning": "minor", "notice": "info"}
 	list := []codeQuality{}
@@ -197,6 +206,7 @@ type junitFailure struct {
 	Message string `xml:"message,attr"`
 }
 
+// gateJUnit writes JUnit XML with a test case for each figure and for each finding that is an error.
 func gateJUnit(p *printer, r *check.Result, _ string) error {
 	s := junitSuite{Name: "plan check", SystemOut: strings.Join(r.Advice, "\n")}
 	add := func(class, name, failure string) {

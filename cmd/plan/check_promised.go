@@ -32,7 +32,9 @@ func (f *promiseSource) displayName() string {
 	return f.revision + ":" + f.path
 }
 
-// findPromised reads the plan to compare with, and the profiles that it was made from.
+// findPromised reads the promised plan, which the plan under check is compared with, into in.Promised, and the
+// profiles that it was made from into in.OldProfiles. It prints where the plan comes from. in.SameProfile is set if
+// today's profile is that of the promised plan, so that no difference is by chance.
 func (o *checkOptions) findPromised(ctx context.Context, p *printer, in *check.GateInput, planPath string) error {
 	// Find the plan that is promised: that of a revision or a file, or else this one.
 	planData, err := os.ReadFile(planPath)
@@ -107,7 +109,8 @@ func (o *checkOptions) promisedPlan(ctx context.Context, planPath string) (*prom
 }
 
 // promiseFromGit returns the plan at the merge base that a CI job names, else in HEAD. On a CI runner HEAD is the
-// commit under test, so it cannot be used there.
+// commit under test, so it cannot be used there. It returns nil if HEAD has no such plan. A plan that the merge base
+// lacks is new, and is compared with itself.
 func promiseFromGit(ctx context.Context, planPath string) (*promiseSource, error) {
 	commit, description := "HEAD", "git HEAD"
 	branch, base := os.Getenv("GITHUB_BASE_REF"), os.Getenv("CI_MERGE_REQUEST_DIFF_BASE_SHA")
@@ -150,6 +153,7 @@ func (f *promiseSource) readProfile(ctx context.Context, i *formats.Input) (*for
 	return profile, withCode(exitUsage, err)
 }
 
+// readProfiles reads the profiles at paths, in that order.
 func readProfiles(paths []string) ([]*formats.Profile, error) {
 	var out []*formats.Profile
 	for _, path := range paths {

@@ -30,7 +30,8 @@ type optionFlag struct {
 	isTyped bool // set on the command line
 }
 
-// newOptionFlags makes a flag for every option that some method has.
+// newOptionFlags makes a flag for every planning option that the method of some kind of plan (pool, gear, ...) has.
+// Options of the same name share one flag. Retired options have none.
 func newOptionFlags(cmd *cobra.Command) *optionFlags {
 	c := &optionFlags{}
 	for _, k := range planner.Kinds() {
@@ -46,6 +47,7 @@ func newOptionFlags(cmd *cobra.Command) *optionFlags {
 			f.kinds, f.options = append(f.kinds, k), append(f.options, o)
 		}
 	}
+	// Register the flags. Those of options that are on or off need no value.
 	for _, f := range c.list {
 		flag := cmd.Flags().VarPF(f, f.name, "", "")
 		f.annotate(flag)
@@ -67,6 +69,7 @@ func newOptionFlags(cmd *cobra.Command) *optionFlags {
 	return c
 }
 
+// flagNamed returns the flag of a name, or nil if there is none yet.
 func (c *optionFlags) flagNamed(name string) *optionFlag {
 	for _, f := range c.list {
 		if f.name == name {
@@ -100,8 +103,8 @@ const (
 	helpOfFlag  = "help by plan kind"
 )
 
-// annotate sets the flag's help and, if the kinds differ, annotates it with the kinds that have it and the help
-// for each.
+// annotate sets the flag's help and, if the kinds differ, annotates it with the kinds that have it and the help for
+// each. The help of verbs then lists the flag below these kinds.
 func (f *optionFlag) annotate(flag *pflag.Flag) {
 	var texts []string
 	for _, o := range f.options {

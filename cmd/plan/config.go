@@ -20,9 +20,9 @@ import (
 	"inferplan/formats/document"
 )
 
-// loadConfig sets flags that the command line did not set: first from INFERPLAN_<FLAG>, then from the
-// configuration file, where the verb's section comes before the top level. A key that is no flag of any verb is an
-// error.
+// loadConfig sets flags that the command line did not set: first from INFERPLAN_<FLAG>, then from the configuration
+// file, where the verb's section comes before the top level. A key that is no flag of any verb is an error. It also
+// stores in g.unknown a line for each INFERPLAN_ variable that nothing reads.
 func loadConfig(cmd *cobra.Command, g *globalFlags) error {
 	v := viper.New()
 	path := g.config
@@ -58,6 +58,7 @@ func loadConfig(cmd *cobra.Command, g *globalFlags) error {
 	env.SetEnvKeyReplacer(strings.NewReplacer("-", "_", ".", "_"))
 	env.AutomaticEnv()
 
+	// Set every flag that was not typed, from the most specific key that is set. The first error ends it.
 	var firstErr error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if f.Changed || f.Name == "help" || f.Name == "config" || firstErr != nil {
@@ -93,6 +94,8 @@ func keysOf(cmd *cobra.Command, flag string) []string {
 	return keys
 }
 
+// setFlag sets a flag to a value of the environment or the configuration file. source names the value's place, for
+// errors.
 func setFlag(cmd *cobra.Command, flag string, value any, source string) error {
 	text := flagText(value)
 	if c, ok := cmd.Flags().Lookup(flag).Value.(*optionFlag); ok {

@@ -8,6 +8,8 @@ import (
 	"inferplan/planner"
 )
 
+// newDiffCommand makes the verb diff, which prints what differs between two plans, profiles or reports. It exits with
+// the code of a gate if anything does.
 func newDiffCommand(g *globalFlags) *cobra.Command {
 	var tolerance float64
 	var format string
@@ -60,7 +62,8 @@ Exit code 0: nothing differs; 1: something does.`,
 	return cmd
 }
 
-// compareDocuments reads two documents of one kind and returns their differences.
+// compareDocuments reads two documents of one kind and returns their differences. The kind is that of the first
+// document. tolerance is the share by which latencies of profiles may differ.
 func compareDocuments(a, b string, tolerance float64) (*diff.Result, error) {
 	if err := checkRange("tolerance", tolerance, 0, 1); err != nil {
 		return nil, err

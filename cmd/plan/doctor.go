@@ -22,6 +22,8 @@ type doctorLine struct {
 	Type    string `json:"type,omitempty"` // the command that mends it
 }
 
+// newDoctorCommand makes the verb doctor, which lists what this machine has of all that the verbs need. If something
+// needed is missing, it exits with the code for the environment.
 func newDoctorCommand(g *globalFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
@@ -53,7 +55,8 @@ func newDoctorCommand(g *globalFlags) *cobra.Command {
 	}
 }
 
-// diagnose looks for all that the verbs need. ok is also true on a machine without a GPU.
+// diagnose looks for all that the verbs need. ok is also true on a machine without a GPU. A line has a subject, a
+// state (ok, missing or none), what was found, and what to type.
 func diagnose() (lines []doctorLine, ok bool) {
 	ok = true
 	add := func(subject, state, text, hint string) {
@@ -135,7 +138,7 @@ func describeGPU(d engine.Device) string {
 	return s + ", driver " + d.Driver
 }
 
-// thisMachine returns this machine's devices, for the defaults of solve.
+// thisMachine returns this machine's devices, for the defaults of solve. GPUs of the same kind are counted together.
 func thisMachine() planner.Machine {
 	var m planner.Machine
 	if cpus, err := engine.CPUs(); err == nil {

@@ -23,6 +23,8 @@ type executionOptions struct {
 	provider                           map[string]string
 }
 
+// flags defines the flags that change how engines execute models. otherwise says in the help what holds without
+// --tf32.
 func (o *executionOptions) flags(f *pflag.FlagSet, otherwise string) {
 	f.StringVar(&o.tf32, "tf32", "", "GPUs: let convolutions and products round their inputs to TF32 (on or off; default "+otherwise+")")
 	f.StringVar(&o.graphs, "cuda-graph", "", "GPUs: capture a CUDA graph per batch size and replay it (--cuda-graph, or --cuda-graph=off)")
@@ -61,7 +63,8 @@ func applySwitch(name, value string, set func(on bool) error) error {
 	return usageErrorf("--%s %q: expected on or off", name, value)
 }
 
-// changeExecution returns the execution with the changes that the flags name.
+// changeExecution returns the execution with the changes that the flags name. x is the execution without the flags.
+// Its map is not changed.
 func (o *executionOptions) changeExecution(x worker.Execution) (worker.Execution, error) {
 	// Collect the provider's options. A flag must not contradict an option that was given by name.
 	set := map[string]string{}
@@ -113,7 +116,8 @@ func (o *executionOptions) changeExecution(x worker.Execution) (worker.Execution
 	return x, nil
 }
 
-// forProfile returns the options of this process's engine.
+// forProfile returns the options by which this process's engine executes models, and whether they compute in float16.
+// It also sets the environment variables that the engine's libraries read.
 func (o *executionOptions) forProfile() (engine.Options, bool, error) {
 	x, err := o.changeExecution(worker.Execution{})
 	if err != nil {
@@ -128,7 +132,9 @@ func (o *executionOptions) forProfile() (engine.Options, bool, error) {
 	return x.Options, x.FP16, nil
 }
 
-// forServe returns a function that changes the plan's execution on a kind by the flags, and notes each difference.
+// forServe returns a function that the server calls for each worker: it changes the execution that the plan names for
+// a kind of device by the command's flags. The first time that this makes a difference on a kind, note is called with
+// a warning, because the plan's times were then measured otherwise.
 func (o *executionOptions) forServe(note func(format string, a ...any)) (func(kind string, x worker.Execution) worker.Execution, error) {
 	if _, err := o.changeExecution(worker.Execution{}); err != nil {
 		return nil, err
@@ -136,7 +142,7 @@ func (o *executionOptions) forServe(note func(format string, a ...any)) (func(ki
 	noted := map[string]bool{}
 	return func(kind string, plannedExecution worker.Execution) worker.Execution {
 		x, _ := o.changeExecution(plannedExecution) // the flags were checked above
-		if formats.IsCPU(kind) {                    // of the options only the precision concerns CPUs
+		if formats.IsCPU(kind) {                    // the flags' options are for GPUs, except the precision
 			x.Options = plannedExecution.Options
 		}
 		if planned, chosen := plannedExecution.String(), x.String(); planned != chosen && !noted[kind] {

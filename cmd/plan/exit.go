@@ -50,7 +50,8 @@ func withCode(code int, err error) error {
 	return &exitError{code, err}
 }
 
-// writeError decides whether an error of writing is the machine's or the user's, and adds the exit code.
+// writeError decides whether an error of writing is the machine's or the user's, and adds the exit code. A full or
+// read-only disk is the machine's.
 func writeError(err error) error {
 	for _, machine := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.EFBIG} {
 		if errors.Is(err, machine) {
@@ -60,7 +61,8 @@ func writeError(err error) error {
 	return withCode(exitUsage, err)
 }
 
-// exitCode returns the exit code of an error.
+// exitCode returns the exit code of an error. An error without a code of its own gets one by its type: a bad document
+// or model is usage (2), and what is left is the environment (5).
 func exitCode(err error) int {
 	var coded *exitError
 	var bad *document.Error

@@ -8,6 +8,8 @@ import (
 	"inferplan/planner/explain"
 )
 
+// newExplainCommand makes the verb explain, which prints a plan's objective, bound and gap, what limits it, and its
+// assumptions and warnings.
 func newExplainCommand(g *globalFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain [plan.json]",

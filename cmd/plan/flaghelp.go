@@ -27,7 +27,9 @@ func useFlagSections(root *cobra.Command) {
 	root.SetUsageTemplate(text)
 }
 
-// flagsByKind divides the flags of a verb into those that every kind of plan has, and the others by kind.
+// flagsByKind divides the flags of a verb into those for every kind of plan (common), and the others by the name of
+// the kind. A flag of several kinds is copied to each, with the help for that kind, which annotations of the flag
+// hold.
 func flagsByKind(flags *pflag.FlagSet) (common *pflag.FlagSet, byKindName map[string]*pflag.FlagSet) {
 	common, byKindName = pflag.NewFlagSet("", pflag.ContinueOnError), map[string]*pflag.FlagSet{}
 	flags.VisitAll(func(f *pflag.Flag) {

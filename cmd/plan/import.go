@@ -39,6 +39,7 @@ type importRun struct {
 	profilePath string // profile that numbers are added to; if empty, the output file if it exists
 }
 
+// newImportCommand makes the verb import with a verb below it for each kind of measurements of others.
 func newImportCommand(g *globalFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import KIND",
@@ -54,7 +55,9 @@ func newImportCommand(g *globalFlags) *cobra.Command {
 	return cmd
 }
 
-// command makes the verb.
+// command makes the verb of an importer below plan import: it defines the flags and, when the verb runs, checks that
+// the output can be written before it calls the importer's function. An importer that extends a profile also gets the
+// flag --profile.
 func (i importer) command(g *globalFlags) *cobra.Command {
 	r := &importRun{}
 	cmd := &cobra.Command{Use: i.use, Short: i.summary, Long: i.description, Example: i.example, Args: i.args}
@@ -141,8 +144,9 @@ func profileToExtend(path, out string) (*formats.Profile, error) {
 	return profile, withCode(exitUsage, err)
 }
 
-// extendProfile adds to the profile named or else to the output file, and writes the output file. If both are the
-// same file, it is locked, so that no other process writes it meanwhile.
+// extendProfile calls add with the profile at path or, if path is empty, with that in the output file out (an empty
+// one if there is no file), writes the result to out, and returns it. If the output file itself is extended, it is
+// locked, so that no other process writes it meanwhile.
 func (p *printer) extendProfile(path, out string, add func(*formats.Profile) error) (*formats.Profile, error) {
 	if info, err := os.Stat(out); out != toStdout && path == "" && (err != nil || info.Mode().IsRegular()) {
 		return profiler.Update(out, emptyProfile(), add)

@@ -10,6 +10,7 @@ import (
 	"inferplan/formats/importer/blocks"
 )
 
+// importBlocks describes the verb import blocks, which turns tables of block latencies and cut sizes into a profile.
 func importBlocks() importer {
 	var latency, cuts string
 	var models []string

@@ -28,7 +28,9 @@ func (o *exchangeOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.config, "model-config", "", "config.json of the model, for its layers and what crosses between GPUs for a token")
 }
 
-// exchange returns the exchange that the flags describe, or nil if none was given.
+// exchange returns the exchange that the flags describe, or nil if none was given. An exchange is how GPUs combine
+// their results in every layer (all-reduce): the rate and latency of their links, and the sizes of the model's
+// layers.
 func (o *exchangeOptions) exchange(f *pflag.FlagSet) (*llmrun.Exchange, error) {
 	if !f.Changed("link-gbps") && !f.Changed("link-us") && o.config == "" {
 		return nil, nil
@@ -46,6 +48,8 @@ type llmImport struct {
 	exchange exchangeOptions
 }
 
+// importLLM describes the verb import llm, which fits the time of an iteration of language models to others'
+// measurements.
 func importLLM() importer {
 	o := &llmImport{}
 	return importer{
@@ -82,6 +86,8 @@ The profile says how far they are from what was measured. The numbers are added 
 	}
 }
 
+// importLLMs reads the files of measurements, fits the language models in them, adds them to the profile and prints
+// them.
 func (o *llmImport) importLLMs(r *importRun) error {
 	x, err := o.exchange.exchange(r.flagSet)
 	if err != nil {
@@ -128,6 +134,7 @@ func printLLMs(p *printer, out string, profile *formats.Profile) error {
 		for k := range m.Instances {
 			in := &m.Instances[k]
 			it := &in.Iteration
+			// Columns 7 and 8 have the errors of the fit, if it is one.
 			row := []string{m.Model, fmt.Sprintf("%d x %s", in.TensorParallel, in.Device), formatNanosAsMillis(it.BaseNS + it.CPUNS), formatNanosAsMillis(it.SequenceNS + it.CPUSequenceNS), formatNanosAsMillis(it.ContextNS * 1000), formatNanosAsMillis(it.PromptNS), fmt.Sprint(it.HingeTokens), "", "", fmt.Sprint(in.KVTokens)}
 			if f := in.Fit; f != nil {
 				row[7] = fmt.Sprintf("%.1f %% (%.0f %%)", 100*f.DecodeMAPE, 100*f.DecodeMax)

@@ -15,6 +15,9 @@ import (
 	"inferplan/formats/importer/flowgraph"
 )
 
+// importPipeline describes the verb import pipeline. Its file is a JSON list of modules, each with the modules before
+// it (pres) and after it (subs). They become one application in a new workload document, with the latency SLO and the
+// rate (requests per second) of the flags. An SLO of 5x is five times the latency without queues.
 func importPipeline() importer {
 	var name, slo string
 	var rps float64

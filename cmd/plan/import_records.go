@@ -22,6 +22,8 @@ type recordsImport struct {
 	score  string
 }
 
+// importRecords describes the verb import records, which adds records to a profile: which samples each model of a
+// family answered correctly, and how certain it was. Cascades of the models are planned on them.
 func importRecords() importer {
 	o := &recordsImport{}
 	return importer{
@@ -57,6 +59,7 @@ output file, where it exists) and replace records of the same models there.`,
 	}
 }
 
+// importRecords reads the records in the file, gives the models the names of the profile, and adds them to it.
 func (o *recordsImport) importRecords(r *importRun) error {
 	if !(o.HeldOut >= 0 && o.HeldOut < 1) {
 		return usageErrorf("--held-out %v: expected a share from 0 to below 1, such as 0.25", o.HeldOut)
@@ -117,6 +120,8 @@ type recordsModelJSON struct {
 	Levels          int      `json:"distinct_certainties"`
 }
 
+// recordsJSON returns for each model its accuracy on the samples that are planned on and, if there are any, on those
+// held out, and the number of distinct certainties (levels). Correct has '1' for each right answer.
 func recordsJSON(rec *formats.Records) []recordsModelJSON {
 	var out []recordsModelJSON
 	for i := range rec.Models {
@@ -135,7 +140,8 @@ func recordsJSON(rec *formats.Records) []recordsModelJSON {
 	return out
 }
 
-// printRecords shows records that were put into the profile at a path.
+// printRecords shows records that were put into the profile at a path. replaced says that the profile had records of
+// the same models.
 func printRecords(p *printer, rec *formats.Records, path string, replaced bool) error {
 	if p.json {
 		return p.printJSON(map[string]any{"output": path, "samples": rec.Samples, "planning": rec.PlanningSamples, "models": recordsJSON(rec), "replaced": replaced})

@@ -19,6 +19,7 @@ type traceImport struct {
 	seed         uint64
 }
 
+// importTrace describes the verb import trace, which turns others' arrivals into a request trace.
 func importTrace() importer {
 	o := &traceImport{}
 	return importer{
@@ -49,6 +50,7 @@ every row is a request: t_us or t_s, and input_tokens and output_tokens where th
 	}
 }
 
+// importTrace reads counts or requests from the file, and writes them as a request trace to a file or to stdout.
 func (o *traceImport) importTrace(r *importRun) error {
 	for _, name := range []string{"spread", "column", "scale"} {
 		if o.Interval == 0 && r.flagSet.Changed(name) {

@@ -25,6 +25,8 @@ type transitionsImport struct {
 	gap         time.Duration
 }
 
+// importTransitions describes the verb import transitions, which turns recorded requests of workflows into their
+// ways: which models each request ran, in which order.
 func importTransitions() importer {
 	o := &transitionsImport{}
 	return importer{
@@ -54,6 +56,7 @@ Name the file in an application's transitions in the workload.`,
 	}
 }
 
+// importTransitions reads the recordings in the files, writes their ways as a document and prints how many there are.
 func (o *transitionsImport) importTransitions(r *importRun) error {
 	if err := firstError(checkWord("from", o.sourceKind, "log", "spans", "sessions"), checkPositiveDuration("gap", o.gap)); err != nil {
 		return err
@@ -81,7 +84,8 @@ func (o *transitionsImport) importTransitions(r *importRun) error {
 	return r.printResult(map[string]any{"requests": requests, "applications": len(doc.Applications)}, "wrote %s: %s", r.path, countOf(requests, "request"))
 }
 
-// readLogFile reads a file, which may be compressed with gzip.
+// readLogFile reads a file, which may be compressed with gzip. It adds the requests' ways to recorder and returns the
+// number of requests.
 func (o *transitionsImport) readLogFile(path string, recorder *ways.Recorder) (n int, err error) {
 	if o.sourceKind == "log" {
 		f, err := openLog(path)
@@ -103,7 +107,9 @@ func (o *transitionsImport) readLogFile(path string, recorder *ways.Recorder) (n
 	return n, errors.Join(err, f.Close())
 }
 
-// readEventLog reads an event log of a run of the plan.
+// readEventLog reads an event log of a run of the plan. It replays the log's events, adds the way of every request
+// that has ended to recorder, and returns their number. A way is the path of a request through the modules of its
+// application.
 func (o *transitionsImport) readEventLog(r io.Reader, path string, recorder *ways.Recorder) (int, error) {
 	plan, err := readPlan(o.plan)
 	if err != nil {

@@ -22,6 +22,7 @@ type trtexecImport struct {
 	runs []string
 }
 
+// importTRTExec describes the verb import trtexec, which turns times that TensorRT's trtexec exported into a profile.
 func importTRTExec() importer {
 	o := &trtexecImport{}
 	return importer{
@@ -61,6 +62,7 @@ The numbers are added to --profile (default: the output file, where it exists).`
 	}
 }
 
+// importRuns reads the exported runs, adds their profile to the one that is extended, and prints its measurements.
 func (o *trtexecImport) importRuns(r *importRun) error {
 	if o.Blocks < 1 {
 		return usageErrorf("--blocks %d: expected at least 1", o.Blocks)
@@ -137,7 +139,8 @@ func (o *trtexecImport) importRuns(r *importRun) error {
 	return r.printResult(nil, "wrote %s", r.path)
 }
 
-// readTRTExecRun reads one value of --run, and the files that it names.
+// readTRTExecRun reads one value of --run, and the files that it names. The value has the form KEY=VALUE,KEY=VALUE;
+// share and batch are 1 by default.
 func readTRTExecRun(text string) (*profiler.TRTExecRun, error) {
 	r := &profiler.TRTExecRun{Share: 1, Batch: 1}
 	var sources []string

@@ -19,6 +19,8 @@ type vllmImport struct {
 	exchange                     exchangeOptions
 }
 
+// importVLLM describes the verb import vllm-run, which turns a recorded run of a vLLM server into a profile and
+// compares the run with its simulation.
 func importVLLM() importer {
 	o := &vllmImport{}
 	return importer{
@@ -50,6 +52,8 @@ this run, which is then no test of them.`,
 	}
 }
 
+// importVLLM reads the recorded run, adds the server's figures to the profile, and prints the comparison with the
+// simulation.
 func (o *vllmImport) importVLLM(r *importRun) error {
 	// Check the flags.
 	exchange, err := o.exchange.exchange(r.flagSet)
@@ -91,6 +95,8 @@ func (o *vllmImport) importVLLM(r *importRun) error {
 	return printComparison(r, run, cpu, cpuGiven, x)
 }
 
+// writeRunTrace writes the requests of a recorded run of a server as a request trace. Times of the run are in
+// seconds.
 func writeRunTrace(path string, run *llmrun.Run) error {
 	list := make([]arrivals.Request, len(run.Requests))
 	for i, q := range run.Requests {
@@ -100,7 +106,8 @@ func writeRunTrace(path string, run *llmrun.Run) error {
 	return writeError(err)
 }
 
-// printComparison prints the times of a run beside those of its model.
+// printComparison prints the times of a run beside those of its model. cpu are the server's CPU times in the
+// simulation, and cpuGiven says that flags gave them; otherwise they were fitted.
 func printComparison(r *importRun, run *llmrun.Run, cpu llmrun.CPUCost, cpuGiven bool, x *llmrun.Comparison) error {
 	if r.json {
 		return r.printResult(map[string]any{"run": run.Name, "fit": run.Fit, "cpu_us": document.Micros(cpu.Iteration), "cpu_sequence_us": document.Micros(cpu.Sequence), "cpu_fitted": !cpuGiven, "comparison": x, "warnings": run.Doubts(cpu, cpuGiven, x)}, "")

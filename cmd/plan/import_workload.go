@@ -20,6 +20,8 @@ type workloadImport struct {
 	model, slo string
 }
 
+// importWorkload describes the verb import workload, which turns a trace of requests to language models into a
+// workload.
 func importWorkload() importer {
 	o := &workloadImport{}
 	return importer{
@@ -47,6 +49,7 @@ were sent before. Others are skipped. Without times the rate stays open.`,
 	}
 }
 
+// importWorkload reads the trace, writes the workload of its classes, and prints them.
 func (o *workloadImport) importWorkload(r *importRun) (err error) {
 	path := r.args[0]
 	if o.SLO, err = document.ParseSLO(o.slo); err != nil {

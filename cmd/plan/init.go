@@ -34,6 +34,7 @@ func starterDocuments(profile *formats.Profile) []starterDocument {
 	return []starterDocument{{"cluster.yaml", clusterStarter(pools)}, {"workload.yaml", workloadStarter(models)}, {"inferplan.yaml", configStarter}}
 }
 
+// clusterStarter returns a commented cluster document with the pools.
 func clusterStarter(pools []formats.Pool) string {
 	var b strings.Builder
 	b.WriteString(`# Which devices there are. 'plan schema cluster' has every field.
@@ -55,6 +56,7 @@ pools:
 	return b.String()
 }
 
+// workloadStarter returns a commented workload document with the models.
 func workloadStarter(models []string) string {
 	var b strings.Builder
 	b.WriteString("# What is asked of them. 'plan schema workload' has every field.\nformat: inferplan.workload/v1\nmodels:\n")
@@ -76,6 +78,7 @@ simulate:
   duration: 30s
 `
 
+// newInitCommand makes the verb init, which writes a cluster, a workload and a configuration to start from.
 func newInitCommand(g *globalFlags) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{

@@ -109,7 +109,8 @@ func readPlan(path string) (*formats.Plan, error) {
 	return plan, withCode(exitUsage, err)
 }
 
-// describeInput describes a file that a plan was made from. The path is relative to the folder of the plan.
+// describeInput describes a file that a plan was made from. The path is relative to the folder of the plan. role is
+// profile, cluster, workload or another that a plan's inputs have.
 func describeInput(role, path, planPath string) (formats.Input, error) {
 	sum, err := document.Digest(path)
 	if err != nil {
@@ -122,6 +123,7 @@ func describeInput(role, path, planPath string) (formats.Input, error) {
 	return formats.Input{Role: role, Path: rel, SHA256: sum}, nil
 }
 
+// relativeTo returns a path relative to a folder, with slashes, as documents have it.
 func relativeTo(dir, path string) (string, error) {
 	from, err := filepath.Abs(dir)
 	if err != nil {
@@ -138,7 +140,7 @@ func relativeTo(dir, path string) (string, error) {
 	return filepath.ToSlash(rel), nil
 }
 
-// readToken reads a bearer token from a file, without the end of the line.
+// readToken reads a bearer token from a file, without the end of the line. If path is empty, it returns "".
 func readToken(path string) (string, error) {
 	if path == "" {
 		return "", nil

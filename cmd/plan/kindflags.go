@@ -70,6 +70,8 @@ func (p *printer) readPlan(path string) (*formats.Plan, error) {
 // typedFlags are the flags on the command line, with their values.
 type typedFlags map[string]string
 
+// checkKind returns an error for a flag that was typed for a verb but does nothing for a plan of this kind. The table
+// flagsOfKinds says which flags are for which kinds. --grpc off is allowed for every kind.
 func (t typedFlags) checkKind(verb, kind string) error {
 	for _, row := range flagsOfKinds {
 		if row.verb != verb || row.appliesTo(kind) {

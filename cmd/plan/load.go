@@ -35,6 +35,7 @@ type loadOptions struct {
 	noise            bool
 }
 
+// newLoadCommand makes the verb load, which sends requests to a server at scheduled times and reports latencies.
 func newLoadCommand(g *globalFlags) *cobra.Command {
 	o := &loadOptions{}
 	cmd := &cobra.Command{
@@ -81,6 +82,8 @@ a request of a cascade depends on its input, so a cascade needs --inputs, or --n
 	return cmd
 }
 
+// runLoad executes plan load against the server at url: it draws or reads the arrivals, sends the requests, and
+// writes and prints the report. After an interrupt the report is of the requests that were sent.
 func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error {
 	if err := errors.Join(p.checkOutput("output", o.out, formats.KindReport), p.checkOutput("outcomes", o.outcomes, "table")); err != nil {
 		return err
@@ -92,6 +95,7 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 	if err != nil {
 		return err
 	}
+	// text has the lengths of prompts and answers for a plan of language models, and is nil for any other.
 	text, err := textTables(plan)
 	if err != nil {
 		return withCode(exitUsage, err)

@@ -64,8 +64,8 @@ func readOperators(paths []string) ([]modelfile.OperatorLibrary, error) {
 	return list, nil
 }
 
-// splitInput splits MODEL:INPUT=VALUE. The part before a colon is the model only if a model of that name is
-// measured, because names of inputs contain colons, too.
+// splitInput splits MODEL:INPUT=VALUE. The part before a colon is the model only if a model of that name is measured,
+// because names of inputs contain colons, too. It returns "" for a model or an input that the text does not name.
 func splitInput(text string, models []string) (model, input, value string) {
 	input, value, ok := strings.Cut(text, "=")
 	if !ok {
@@ -86,6 +86,7 @@ func (o *inputOptions) setModelOptions(opt *profiler.Options) error {
 	opt.Dims, opt.Values = map[string]map[string][]int64{}, map[string]map[string]graph.Literal{}
 
 	// Read the shapes. An input with several shapes makes buckets.
+	// lists has the sizes by model ("" for all) and input.
 	lists := map[string]map[string][][]int64{}
 	for _, text := range o.shapes {
 		model, input, value := splitInput(text, models)
@@ -130,8 +131,9 @@ func (o *inputOptions) setModelOptions(opt *profiler.Options) error {
 	return nil
 }
 
-// setBuckets sets the sizes of inputs in the profiler's options: those that all buckets share, and those of each
-// bucket.
+// setBuckets sets the sizes of inputs in the profiler's options. An input with one size has it in all length buckets
+// (opt.Dims). Inputs with several sizes make as many buckets (opt.Buckets), and must have equally many. lists has the
+// sizes by model and input.
 func (o *inputOptions) setBuckets(opt *profiler.Options, lists map[string]map[string][][]int64) error {
 	for model, inputs := range lists {
 		n, first := 1, ""

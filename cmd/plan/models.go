@@ -11,6 +11,8 @@ import (
 	"inferplan/formats/importer/samples"
 )
 
+// newModelsCommand makes the verb models, which lists the models of the catalogue, with verbs below it that write
+// them, labelled samples and vectors of passages.
 func newModelsCommand(g *globalFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "models",
@@ -58,6 +60,7 @@ func newModelsCommand(g *globalFlags) *cobra.Command {
 	return cmd
 }
 
+// newSamplesCommand makes the verb models samples, which writes labelled images of digits.
 func newSamplesCommand(g *globalFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:     "samples FILE",

@@ -15,6 +15,7 @@ import (
 	"inferplan/executor/steps"
 )
 
+// newVectorsCommand makes the verb models vectors.
 func newVectorsCommand(g *globalFlags) *cobra.Command {
 	var model, out string
 	cmd := &cobra.Command{
@@ -89,7 +90,8 @@ func (p *printer) writeVectors(ctx context.Context, passages, model, out string)
 	return p.printWritten([]string{out})
 }
 
-// bindSingle loads a whole model on a CPU and binds it for one sample at a time.
+// bindSingle loads a whole model on a CPU and binds it for one sample at a time. Closing the result unloads the
+// model.
 func bindSingle(ctx context.Context, eng *ort.Engine, path string) (engine.Binding, error) {
 	m, err := graph.Open(path, graph.Options{})
 	if err != nil {

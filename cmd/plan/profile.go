@@ -39,6 +39,8 @@ type profileOptions struct {
 	servedOptions
 }
 
+// newProfileCommand makes the verb profile, which measures model files, a running server of language models (--llm),
+// or the answers of such servers to labelled questions (--completions).
 func newProfileCommand(g *globalFlags) *cobra.Command {
 	o := &profileOptions{}
 	cmd := &cobra.Command{
@@ -116,6 +118,8 @@ The samples stand beside the profile (.points.jsonl), and the same command goes 
 	return cmd
 }
 
+// runProfile executes plan profile for the model files at paths (those of this folder if there are none): it measures
+// them into the profile and prints it. With --records it also runs the models over labelled samples.
 func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []string) error {
 	if err := p.checkGrowingProfile(o.outPath); err != nil {
 		return err
@@ -178,6 +182,7 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 		defer stop()
 	}
 
+	// Collect the options of the measurement.
 	progress, shownWarnings, finish := showProgress(p, o.outPath)
 	opt := profiler.Options{
 		Models: paths, Device: o.device, DeviceName: o.deviceName, Shares: o.shares, Batches: o.batches, Blocks: o.blocks, Ranges: ranges,
@@ -292,6 +297,7 @@ func showProgress(p *printer, path string) (progress func(profiler.Event), shown
 		}
 }
 
+// printEstimate prints how long measuring will take, before it begins, or that the profile has all numbers already.
 func printEstimate(p *printer, e profiler.Estimate, o *profileOptions) {
 	n := 0
 	for _, m := range e.Models {
@@ -305,7 +311,9 @@ func printEstimate(p *printer, e profiler.Estimate, o *profileOptions) {
 		e.ExpectedTime.Round(time.Second), min(e.MaxTime, max(e.Budget, e.ExpectedTime)).Round(time.Second))
 }
 
-// printProfile prints the contents of the profile. Notes that were shown as warnings already are left out.
+// printProfile prints the contents of the profile. Notes that were shown as warnings already are left out. A row has
+// the time of the whole model, the sum over its blocks measured one by one, and the share of the device's highest
+// rates (roofline) that the whole model reaches.
 func printProfile(p *printer, profile *formats.Profile, path string, shownWarnings map[string]bool) error {
 	var rows [][]string
 
@@ -363,7 +371,8 @@ func printProfile(p *printer, profile *formats.Profile, path string, shownWarnin
 	return nil
 }
 
-// startMPS starts the service so that this process and its children find it.
+// startMPS starts the service so that this process and its children find it. The service is CUDA's Multi-Process
+// Service, which divides a GPU between processes. stop ends it and removes its folder.
 func startMPS() (stop func(), err error) {
 	dir, err := os.MkdirTemp("", "inferplan-mps-")
 	if err != nil {
@@ -397,6 +406,7 @@ type roofKey struct {
 // gpuState reads a GPU's power and clocks through NVML.
 type gpuState struct{ *ort.Watch }
 
+// watchGPU opens the readings of a GPU's power, clocks and temperature.
 func watchGPU(d engine.Device) (profiler.StateReader, error) {
 	i, err := d.Index()
 	if err != nil {

@@ -33,6 +33,7 @@ type servedOptions struct {
 // servedFlags are the flags that may be used together with --llm.
 var servedFlags = []string{"llm", "model", "name", "tensor-parallel", "keep-loaded", "swap-with", "device", "budget", "output", "force"}
 
+// flags defines the flags of plan profile that measure a running server of language models.
 func (o *servedOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.address, "llm", "", "OpenAI-compatible server to measure from outside, such as http://host:8000; OPENAI_API_KEY is sent where it is set")
 	f.StringVar(&o.model, "model", "", "with --llm, the model as the server calls it (default: its only one)")
@@ -108,7 +109,8 @@ func profileServer(ctx context.Context, p *printer, cmd *cobra.Command, o *profi
 	return printServed(p, o.outPath, result)
 }
 
-// servedDevice returns the kind of the server's devices. A server of this machine without a GPU runs on its CPUs.
+// servedDevice returns the kind of the server's devices. A server of this machine without a GPU runs on its CPUs. For
+// any other server without --device it returns an error, because the kind of its devices cannot be seen from here.
 func (o *profileOptions) servedDevice(p *printer) (string, error) {
 	if o.device != "auto" {
 		return o.device, nil
@@ -157,6 +159,8 @@ func (o *profileOptions) interruptedError(err error, result *llmserver.Result) e
 	return err
 }
 
+// printEstimate prints, before a server is measured, its limits as far as it reports them, and how long measuring
+// will take. device is the kind of the server's devices.
 func (o *profileOptions) printEstimate(p *printer, e *llmserver.Estimate, device string) {
 	f := &e.Facts
 	open := func(n int64, what string) string {

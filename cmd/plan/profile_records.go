@@ -33,6 +33,7 @@ type recordsOptions struct {
 	parallel    int
 }
 
+// flags defines the flags of plan profile that record the answers of a family of models to labelled samples.
 func (o *recordsOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.records, "records", "", "labelled samples (CSV): the models are a family of classifiers whose answers to them are recorded")
 	f.StringVar(&o.score, "score", certainty.Default, "with --records, what the certainty of an answer is: "+strings.Join(certainty.Names(), ", "))
@@ -47,7 +48,8 @@ func (o *recordsOptions) flags(f *pflag.FlagSet) {
 // patience is the time for which requests to a busy server are repeated.
 const patience = 2 * time.Minute
 
-// recordCompletions sends labelled questions to language models and adds their answers to a profile.
+// recordCompletions sends labelled questions to language models and adds their answers to a profile. Questions,
+// answers and servers come from the flags; out is the file of the profile.
 func (o *recordsOptions) recordCompletions(ctx context.Context, p *printer, paths []string, out string, seed uint64) error {
 	switch {
 	case out == toStdout:
@@ -95,8 +97,8 @@ func (o *recordsOptions) recordCompletions(ctx context.Context, p *printer, path
 	n := len(c.Prompts.Labels)
 	bar := p.newProgressBar(int64(n*len(c.Models)), "asking")
 	c.Progress = func(name string, done, _ int) {
-		colon := slices.IndexFunc(c.Models, func(m profiler.Endpoint) bool { return m.Name == name })
-		bar.setProgress(int64(colon*n+done), "asking "+name)
+		modelIndex := slices.IndexFunc(c.Models, func(m profiler.Endpoint) bool { return m.Name == name })
+		bar.setProgress(int64(modelIndex*n+done), "asking "+name)
 	}
 	rec, err := profiler.RecordCompletions(ctx, c)
 	bar.finish()
@@ -140,6 +142,8 @@ func (o *recordsOptions) readSamples(paths []string) (*samples.SampleSet, error)
 	return set, withCode(exitUsage, err)
 }
 
+// recordModels runs the models over the samples, and returns for each sample how certain each model was and whether
+// it was right.
 func (o *recordsOptions) recordModels(ctx context.Context, p *printer, opt profiler.RecordOptions) (*formats.Records, error) {
 	bar := p.newProgressBar(int64(len(opt.Models)*len(opt.Samples.Labels)), "recording")
 	defer bar.finish()

@@ -11,6 +11,8 @@ import (
 // progressBar shows the progress of long work on stderr, and only on a terminal.
 type progressBar struct{ bar *progressbar.ProgressBar }
 
+// newProgressBar returns a progress bar on stderr that ends at total or, if stderr is no terminal or --quiet is
+// given, one that shows nothing.
 func (p *printer) newProgressBar(total int64, label string) *progressBar {
 	f, ok := p.err.(*os.File)
 	if !ok || p.quiet || !term.IsTerminal(int(f.Fd())) {

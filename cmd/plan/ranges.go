@@ -18,7 +18,9 @@ const (
 	rangesUsed = "used"
 )
 
-// measuredRanges reads --ranges and --plan. Without models it finds those of the plan.
+// measuredRanges returns the ranges of neighbouring blocks that plan profile measures in one piece, by --ranges:
+// none, all, or those that the stages of --plan run. For the last, if paths is empty, it sets paths to the files of
+// the plan's models.
 func (o *profileOptions) measuredRanges(paths *[]string) (profiler.Ranges, error) {
 	switch {
 	case o.ranges != rangesNone && o.ranges != rangesAll && o.ranges != rangesUsed:
@@ -46,7 +48,9 @@ func (o *profileOptions) measuredRanges(paths *[]string) (profiler.Ranges, error
 	return profiler.UsedRanges(plan), err
 }
 
-// settlePlan solves and measures in turns until no time of the plan is estimated.
+// settlePlan calls solve and, if times of the resulting plan are only estimated, measures them on this machine into
+// the profile at profilePath, and solves again, until no time is estimated or the budget is spent. seed is for the
+// inputs of the measured models.
 func settlePlan(ctx context.Context, p *printer, profilePath string, budget time.Duration, seed uint64, solve func() (*formats.Plan, error)) error {
 	// Open the engine and the profile.
 	eng, err := ort.Open("")

@@ -26,6 +26,7 @@ type replayOptions struct {
 	plan, policy, network string
 }
 
+// newReplayCommand makes the verb replay, which checks that a policy still decides as in a recorded run.
 func newReplayCommand(g *globalFlags) *cobra.Command {
 	o := &replayOptions{}
 	cmd := &cobra.Command{
@@ -70,6 +71,8 @@ type callDifference struct {
 	Policy []map[string]any `json:"policy"`
 }
 
+// runReplay feeds the events of the log at path to the policy of the plan, and prints the first call in which it
+// decides otherwise. If there is one, it returns an error with the exit code of a gate.
 func runReplay(p *printer, o *replayOptions, path string) error {
 	// Replay the log.
 	list, err := o.candidatePolicies(p)
@@ -155,6 +158,7 @@ type logFile struct {
 	io.Closer
 }
 
+// openLog opens an event log, plain or packed with gzip.
 func openLog(path string) (io.ReadCloser, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -185,8 +189,9 @@ type namedValue struct {
 
 type namedValues []namedValue
 
-// valuesOf returns the non-zero fields of an event, an action or a hop, in their order. Their names are those of
-// the Go fields, in snake case.
+// valuesOf returns the non-zero fields of an event, an action or a hop, in their order. Their names are those of the
+// Go fields, in snake case. It reads them by reflection. Integers of 8 bits, such as kinds and reasons, are given by
+// name.
 func valuesOf(v any) namedValues {
 	var out namedValues
 	object := reflect.ValueOf(v).Elem()
@@ -216,6 +221,7 @@ func snakeCase(name string) string {
 	return b.String()
 }
 
+// jsonObject returns the values for JSON. A duration is in nanoseconds, and its name ends in _ns.
 func (f namedValues) jsonObject() map[string]any {
 	out := map[string]any{}
 	for _, x := range f {
@@ -240,6 +246,8 @@ func (f namedValues) String() string {
 	return joinList(words)
 }
 
+// actionsJSON returns a policy's actions for JSON. An action that starts a batch (Dispatch) has the batch's tasks and
+// hops, too.
 func actionsJSON(a *policy.Actions) []map[string]any {
 	out := []map[string]any{}
 	for i := range a.List {
@@ -258,6 +266,7 @@ func actionsJSON(a *policy.Actions) []map[string]any {
 	return out
 }
 
+// actionsText returns a policy's actions as a line for a person.
 func actionsText(a *policy.Actions) string {
 	if len(a.List) == 0 {
 		return "nothing"

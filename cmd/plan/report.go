@@ -11,6 +11,7 @@ import (
 	"inferplan/formats/document"
 )
 
+// newReportCommand makes the verb report, which prints reports side by side, the first as the reference.
 func newReportCommand(g *globalFlags) *cobra.Command {
 	var attainment float64
 	cmd := &cobra.Command{
@@ -68,7 +69,8 @@ Exit code 1: with --attainment, a model of a report is below it.`,
 }
 
 // missedTargets returns a line for each model of each report whose attainment is too low. If attainment is 0, each
-// model has to reach its percentile, as the first report that has it says.
+// model has to reach its percentile, as the first report that has it says. attainment is a share from 0 to 1. names
+// are the reports' files.
 func missedTargets(names []string, reports []*formats.Report, attainment float64) (out []string) {
 	for j, r := range reports {
 		for i := range r.Models {
@@ -98,7 +100,8 @@ func shareOf(reports []*formats.Report, key formats.ModelClass) float64 {
 // driftShare is the relative difference from which on a median is not the promised one.
 const driftShare = 0.2
 
-// medianWarnings returns a line for each report whose median latency differs from that of the first report.
+// medianWarnings returns a line for each report whose median latency differs from that of the first report. It is for
+// a difference of more than driftShare, which hints at a machine that is slower or faster than its profile.
 func medianWarnings(names []string, reports []*formats.Report) (out []string) {
 	reference := reports[0]
 	for j, r := range reports[1:] {
@@ -113,7 +116,8 @@ func medianWarnings(names []string, reports []*formats.Report) (out []string) {
 	return out
 }
 
-// printReports prints the same model of each report in neighbouring rows.
+// printReports prints the same model of each report in neighbouring rows. Differences are against the first report;
+// names are the files.
 func printReports(p *printer, names []string, reports []*formats.Report) error {
 	reference := reports[0]
 	var rows [][]string
@@ -172,6 +176,7 @@ func printReports(p *printer, names []string, reports []*formats.Report) error {
 	}, rows)
 }
 
+// findModel returns the entry of a model and class in a report, or nil.
 func findModel(r *formats.Report, key formats.ModelClass) *formats.ModelReport {
 	for i := range r.Models {
 		if r.Models[i].Key() == key {

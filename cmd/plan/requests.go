@@ -45,8 +45,8 @@ const (
 )
 
 // measureRequests adds to a profile the times that requests take besides their runs: through a client, HTTP on
-// loopback and the front end of this machine. Models that have these times, or whose tensors are not known, are
-// left out.
+// loopback and the front end of this machine. Models that have these times, or whose tensors are not known, are left
+// out. o names the profile's file, which is also updated.
 func measureRequests(ctx context.Context, o *profileOptions, profile *formats.Profile) (*formats.Profile, error) {
 	var models []formats.ProfileModel
 	for _, m := range profile.Models {
@@ -76,8 +76,9 @@ func measureRequests(ctx context.Context, o *profileOptions, profile *formats.Pr
 // (with pauses between requests), and of the CPUs of client and front end.
 type requestTime struct{ overhead, dispatch, cost document.Micros }
 
-// requestTimes serves models on a device that computes nothing. It sends requests evenly to measure median times,
-// and then faster to measure CPU time.
+// requestTimes serves models on a device that computes nothing. It sends requests evenly to measure median times, and
+// then faster to measure CPU time. The result has, by model, the time besides the run (overhead), the part of a run
+// before it begins (dispatch), and the CPU time of client and front end.
 func requestTimes(ctx context.Context, models []formats.ProfileModel) (out []requestTime, err error) {
 	dir, err := os.MkdirTemp("", "plan-requests-")
 	if err != nil {
@@ -166,8 +167,8 @@ func sendEvenly(ctx context.Context, url string, models []formats.ProfileModel) 
 	return latencies, err
 }
 
-// requestCost sends many requests for a model. It returns the CPU time per request of this process, which is
-// client and front end.
+// requestCost sends many requests for a model. It returns the CPU time per request of this process, which is client
+// and front end. Requests of large inputs are fewer and further apart (costValues input values a second).
 func requestCost(ctx context.Context, url string, m *formats.ProfileModel) (time.Duration, error) {
 	// Choose the interval and the number of requests by the size of one.
 	values := 0.0
@@ -207,8 +208,8 @@ func requestCost(ctx context.Context, url string, m *formats.ProfileModel) (time
 	return (cpuAtLast - cpuAtWarmup) / time.Duration(answered-warmup), nil
 }
 
-// emptyPlan returns a plan with all models, whole and with runs of no length, on one device that they share in
-// time.
+// emptyPlan returns a plan with all models, whole and with runs of no length, on one device that they share in time.
+// Serving it measures what requests take besides their runs.
 func emptyPlan(ctx context.Context, models []formats.ProfileModel) (*formats.Plan, error) {
 	kind, run := models[0].Measurements[0].Device, formats.Latency{WallUS: document.Micros(emptyRun)}
 	profile := &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: kind}}}

@@ -12,6 +12,7 @@ import (
 	"inferplan/executor/durable/bolt"
 )
 
+// newRescueCommand makes the verb rescue, which copies the readable requests of a damaged queue file into a new file.
 func newRescueCommand(g *globalFlags) *cobra.Command {
 	var out, key string
 	cmd := &cobra.Command{
@@ -36,6 +37,8 @@ Exit code 0: all could be read; 1: part of the file is lost, the rest is copied;
 	return cmd
 }
 
+// runRescue copies the readable requests of the file source to the new file to. key is the file with the key that
+// encrypts them, or "". If part is lost, it returns an error with the exit code of a gate.
 func runRescue(p *printer, source, to, key string) error {
 	if to == "" {
 		return usageErrorf("-o: expected the file to write")

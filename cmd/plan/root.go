@@ -40,7 +40,7 @@ func (g *globalFlags) setDocumentLimit() error {
 // maxMaxDocument is the largest value of --max-document.
 const maxMaxDocument = 1 << 30
 
-// executeCommand runs one command line and returns its exit code.
+// executeCommand runs one command line and returns its exit code. Errors are printed to stderr.
 func executeCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRootCommand()
 	root.SetArgs(args)
@@ -115,6 +115,7 @@ func spellingHint(cmd *cobra.Command, err error) string {
 // Verbs are listed in the order of their use. The setting is global for the process.
 func init() { cobra.EnableCommandSorting = false }
 
+// newRootCommand makes the command plan with all its verbs and the flags that all of them have.
 func newRootCommand() *cobra.Command {
 	g := &globalFlags{}
 	root := &cobra.Command{

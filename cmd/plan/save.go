@@ -19,8 +19,9 @@ import (
 // the tables.
 const toStdout = "-"
 
-// checkOutput returns an error, before any work is done, if the file that a flag names cannot be written. A
-// document of another kind is not replaced, because nobody means to replace a profile with a plan.
+// checkOutput returns an error, before any work is done, if the file that a flag names cannot be written. A document
+// of another kind is not replaced, because nobody means to replace a profile with a plan. flag is the flag's name,
+// for errors, and kind the kind of document to write. An empty path is no output.
 func (p *printer) checkOutput(flag, path, kind string) error {
 	switch {
 	case path == "":
@@ -79,7 +80,8 @@ func kindAt(path string) string {
 	return ""
 }
 
-// saveDocument writes a document to a file completely or not at all, or to stdout.
+// saveDocument writes a document to a file completely or not at all, or to stdout. With force an existing file is
+// replaced; otherwise one that differs is an error. After stdout has the document, nothing else is printed to it.
 func (p *printer) saveDocument(path string, doc any, force bool) error {
 	if path == toStdout {
 		if err := document.Write(p.out, doc); err != nil {
@@ -113,6 +115,8 @@ type partFile struct {
 	isComplete bool
 }
 
+// createPart opens a file to write to: a temporary one beside path, which complete renames to path or, if path is a
+// pipe or a device, path itself.
 func createPart(path string) (*partFile, error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -122,7 +126,8 @@ func createPart(path string) (*partFile, error) {
 	return &partFile{f, path, true}, err
 }
 
-// complete gives the file its name, unless writing it failed.
+// complete closes the file and, if writing it succeeded (err is nil), renames the temporary file to its path. A pipe
+// or device is only closed.
 func (f *partFile) complete(err error) error {
 	if f.isComplete {
 		err = errors.Join(err, f.Chmod(0o644))

@@ -28,6 +28,7 @@ type arrivalOptions struct {
 	seed    uint64
 }
 
+// flags defines the flags of plan load and plan simulate that choose the arrivals of requests.
 func (s *arrivalOptions) flags(f *pflag.FlagSet) {
 	f.Float64Var(&s.load, "load", 1, "factor of the rate that the plan promises each model")
 	f.Float64Var(&s.poisson, "poisson", 0, "Poisson arrivals at this rate, for --model or for every model; its classes share it as planned, or by --mix")
@@ -44,7 +45,8 @@ func (s *arrivalOptions) isGiven() bool {
 	return s.load != 1 || s.poisson != 0 || s.trace != "" || s.gaps != "" || s.mix != ""
 }
 
-// chosenEntries returns which entries of the plan --model and --class select.
+// chosenEntries returns which entries of the plan --model and --class select. An entry is a model with one of its SLO
+// classes, in the order of Plan.ServedModels.
 func (s *arrivalOptions) chosenEntries(plan *formats.Plan) ([]bool, error) {
 	served := plan.ServedModels()
 	out := make([]bool, len(served))
@@ -73,7 +75,8 @@ func (s *arrivalOptions) chosenEntries(plan *formats.Plan) ([]bool, error) {
 	return nil, usageErrorf("--class %q: the plan has %s", s.class, joinList(classes))
 }
 
-// entryRates returns the requests per second of each model, and of each of its classes, at load 1.
+// entryRates returns the requests per second of each model, and of each of its classes, at load 1. An entry that the
+// flags exclude has rate 0.
 func (s *arrivalOptions) entryRates(plan *formats.Plan) ([]float64, error) {
 	chosen, err := s.chosenEntries(plan)
 	if err != nil {
@@ -110,7 +113,10 @@ func (s *arrivalOptions) checkRequestCount(rates []float64, d time.Duration) err
 	return nil
 }
 
-// divideRates gives each model the rate of --poisson, and divides its rate among its classes by --mix.
+// divideRates gives each model the rate of --poisson, and divides its rate among its classes by --mix. rates holds
+// the planned rate of each entry (a model with one class) and is changed in place. chosen says which entries take
+// part. Rates of --poisson are divided by the load, which multiplies them later. Without --mix classes share as
+// planned.
 func (s *arrivalOptions) divideRates(served []formats.Served, chosen []bool, rates []float64) error {
 	shares, err := parseMix(s.mix)
 	if err != nil {
@@ -187,7 +193,8 @@ func parseMix(text string) (map[string]float64, error) {
 	return out, nil
 }
 
-// openRecorded opens recorded arrivals. It returns nil if a process draws them.
+// openRecorded opens recorded arrivals. It returns nil if a process draws them. The sources are --trace,
+// --arrivals-gaps-us or the trace that the plan names. The caller calls the returned function to close the source.
 func (s *arrivalOptions) openRecorded(plan *formats.Plan) (arrivals.Source, func(), error) {
 	chosen, err := s.chosenEntries(plan)
 	if err != nil {

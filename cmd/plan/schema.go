@@ -9,6 +9,7 @@ import (
 	"inferplan/formats"
 )
 
+// newSchemaCommand makes the verb schema, which prints the JSON Schema of a kind of document.
 func newSchemaCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema KIND",

@@ -52,6 +52,7 @@ type serveOptions struct {
 	executionOptions
 }
 
+// newServeCommand makes the verb serve, which executes a plan.
 func newServeCommand(g *globalFlags) *cobra.Command {
 	o := &serveOptions{}
 	cmd := &cobra.Command{
@@ -150,6 +151,8 @@ func collectAt(bytes int64) {
 	}
 }
 
+// runServe executes plan serve for the plan at path: it checks the flags, serves until a signal, and writes and
+// prints the report of what was served.
 func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (err error) {
 	body, requests, store, err := o.memoryLimits()
 	if err != nil {
@@ -250,7 +253,8 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	return errors.Join(err, printReport(p, rep))
 }
 
-// clientKeys returns the keys that clients of a plan may send, or nil if no key is required.
+// clientKeys returns the keys that clients of a plan may send, or nil if no key is required. They come from
+// --token-file and --keys. A class of a key must be one of the plan.
 func (o *serveOptions) clientKeys(plan *formats.Plan) (*httplimit.Keyring, error) {
 	token, err := readToken(o.token)
 	if err != nil {
@@ -345,7 +349,7 @@ const baseMemory = 80 << 20
 // minMemory is the smallest memory with which the front end works.
 const minMemory = 256 << 20
 
-// checkFlags checks flags before any file is read.
+// checkFlags checks flags before any file is read. body is the largest request body in bytes.
 func (o *serveOptions) checkFlags(body int64) error {
 	if body < 1 || body > math.MaxInt32 {
 		return usageErrorf("--max-body: found %s, expected 1 byte to 2GiB, less one", document.Bytes(body))

@@ -34,6 +34,8 @@ func (o *serverOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.serverKey, "server-key", "", "file with the bearer token that these servers ask for")
 }
 
+// parseList returns the servers of language models that --server names, each with the instance of the plan that it is
+// (a number), and the bearer token in the file --server-key. A wrong list is a usage error.
 func (o *serverOptions) parseList() ([]executor.InstanceServer, error) {
 	key, err := readToken(o.serverKey)
 	if err != nil {
@@ -118,7 +120,7 @@ func isLoopback(address string) bool {
 	return err != nil || host == "" || host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// openShared opens a queue of several machines.
+// openShared opens a queue of several machines. sealer encrypts the requests; nil stores them as they are.
 func (o *queueOptions) openShared(ctx context.Context, sealer *durable.Sealer, log *slog.Logger) (durable.Shared, error) {
 	opt := jetstream.Options{Replicas: o.replicas, AckWait: o.silence, Sealer: sealer, Log: log}
 	if o.creds != "" {
@@ -151,7 +153,8 @@ func (o *textOptions) flags(f *pflag.FlagSet) {
 	f.DurationVar(&o.silence, "server-silence", 5*time.Second, "how long a server may answer nothing, beside ten times what the plan expects, until its requests go elsewhere")
 }
 
-// setServeOptions sets the options of serve that concern language models.
+// setServeOptions sets the options of serve that concern language models. It sets how the queue of requests is
+// opened, but does not open it.
 func (o *textOptions) setServeOptions(options *executor.ServeOptions) error {
 	// Read the servers, the adapters and the queue's key.
 	var err error
@@ -202,7 +205,9 @@ func (o *textOptions) setServeOptions(options *executor.ServeOptions) error {
 	return nil
 }
 
-// parseServers reads URL, N=URL and N/MODEL=URL.
+// parseServers reads URL, N=URL and N/MODEL=URL. N is the number of the instance in the plan, and MODEL the model
+// that a server of this instance runs alone. Servers without a number are numbered in order. key is the bearer token
+// for all.
 func parseServers(list []string, key string) ([]executor.InstanceServer, error) {
 	var out []executor.InstanceServer
 	nextIndex := 0

@@ -48,6 +48,7 @@ type simulateOptions struct {
 	outPath          string
 }
 
+// newSimulateCommand makes the verb simulate, which replays traffic against a plan in virtual time.
 func newSimulateCommand(g *globalFlags) *cobra.Command {
 	o := &simulateOptions{}
 	cmd := &cobra.Command{
@@ -109,6 +110,8 @@ func runSimulate(ctx context.Context, p *printer, o *simulateOptions, path strin
 	return err
 }
 
+// simulate executes plan simulate for the plan at path: it simulates the runs that the flags ask for, and writes and
+// prints the report. After an interrupt the report is of what was complete.
 func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) error {
 	if err := errors.Join(p.checkOutput("output", o.outPath, formats.KindReport), p.checkOutput("chrome-trace", o.chromeTrace, "trace"), p.checkOutput("event-log", o.eventLog, "log")); err != nil {
 		return err
@@ -191,7 +194,9 @@ func (o *simulateOptions) repeatStatedRuns(p *printer, plan *formats.Plan) {
 	}
 }
 
-// newScenario returns the scenario of the plan under the flags, without arrivals.
+// newScenario returns the scenario of the plan under the flags, without arrivals. A scenario is a plan with its
+// policy, network, rates and service times. It also stores in o.shares the shares of requests that must be in time,
+// and prints what was assumed.
 func (o *simulateOptions) newScenario(p *printer, plan *formats.Plan) (*sim.Scenario, error) {
 	spec := plan.Policy
 	if o.policy != "" {
@@ -273,7 +278,7 @@ func (o *simulateOptions) shortenDuration(sc *sim.Scenario) []string {
 		}
 	}
 
-	// Add up the rates of all models.
+	// Add up the rates of all models. loads is the sum of the loads that are simulated.
 	rate, slo := 0.0, time.Duration(0)
 	for i := range sc.Tables.Models {
 		rps := sc.Tables.Models[i].RPS
@@ -387,7 +392,8 @@ func (o *simulateOptions) chooseNetwork(policyName string) (policy.Topology, []s
 
 func networkNames() []string { return textsOf(policy.Topologies()) }
 
-// runOnce runs once, with the arrivals of a trace or, if src is nil, drawn ones.
+// runOnce runs once, with the arrivals of a trace or, if src is nil, drawn ones. It writes the trace of the devices
+// and the event log, if they are asked for. It also returns the number of simulated events.
 func (o *simulateOptions) runOnce(ctx context.Context, cfg sim.Config, src arrivals.Source) (*formats.Report, int64, error) {
 	var parts []*partFile
 	createFile := func(path, content string) (*os.File, error) {
@@ -439,6 +445,8 @@ func (o *simulateOptions) runOnce(ctx context.Context, cfg sim.Config, src arriv
 	return res.Report, res.Events, nil
 }
 
+// replicate simulates one load in as many runs as --runs says. If a trace of the devices or an event log is asked
+// for, there is one run, which writes it.
 func (o *simulateOptions) replicate(ctx context.Context, sc *sim.Scenario) (*sim.Result, error) {
 	if o.chromeTrace == "" && o.eventLog == "" {
 		return sim.Replicate(ctx, sc, o.runCount)
@@ -481,7 +489,8 @@ func (o *simulateOptions) setServiceTimes(sc *sim.Scenario) error {
 	return nil
 }
 
-// boundShare returns the smallest goodput / weight of a model, divided by the plan's bound.
+// boundShare returns the smallest goodput / weight of a model, divided by the plan's bound. It returns nil if a model
+// has no weight or is not in the report. 1 means that goodput reaches the bound that no plan can exceed.
 func boundShare(plan *formats.Plan, rep *formats.Report) *float64 {
 	share := -1.0
 	for _, m := range plan.ServedModels() {

@@ -35,7 +35,7 @@ const maxJitter = 100
 // maxLoads bounds the points of a sweep.
 const maxLoads = 1000
 
-// parseLoads reads --loads.
+// parseLoads reads --loads. A list has commas, and FROM:TO:STEP includes both ends.
 func (o *simulateOptions) parseLoads() ([]float64, error) {
 	bad := func(wrongPart string) error {
 		return usageErrorf("--loads %s: found %s, expected loads above 0 such as 0.5,0.8,1 or FROM:TO:STEP such as 0.1:1.2:0.1, at most %d", o.loads, wrongPart, maxLoads)

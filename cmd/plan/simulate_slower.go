@@ -33,9 +33,10 @@ func (o *simulateOptions) whyNotLengthened(rep *formats.Report) string {
 	return ""
 }
 
-// lengthen adds to a report the figures of each model, on the same arrivals, when runs take longer than profiled.
-// It does nothing for several loads, for recorded service times and after an interrupt. After a large simulation
-// it says why it does nothing. If ctx is cancelled meanwhile, it marks the report as interrupted and returns true.
+// lengthen adds to a report the figures of each model, on the same arrivals, when runs take longer than profiled. It
+// does nothing for several loads, for recorded service times and after an interrupt. After a large simulation it says
+// why it does nothing. If ctx is cancelled meanwhile, it marks the report as interrupted and returns true. The
+// figures go to Slower of each model in rep.
 func (o *simulateOptions) lengthen(ctx context.Context, p *printer, sc *sim.Scenario, plan *formats.Plan, rep *formats.Report) (interrupted bool, err error) {
 	// Leave out what longer runs cannot be compared with, or would take too long for.
 	if o.loads != "" || o.findMaxLoad || o.service != "" || rep.Interrupted {

@@ -32,6 +32,7 @@ type solveOptions struct {
 	budget                              time.Duration
 }
 
+// newSolveCommand makes the verb solve, which finds a plan.
 func newSolveCommand(g *globalFlags) *cobra.Command {
 	o := &solveOptions{}
 	cmd := &cobra.Command{
@@ -92,6 +93,8 @@ far is written).`,
 	return cmd
 }
 
+// runSolve executes plan solve: it finds a plan, writes it and prints it. Without any plan it returns the planner's
+// error, which says why.
 func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
 	if err := p.checkOutput("output", o.outPath, formats.KindPlan); err != nil {
 		return err
@@ -172,7 +175,9 @@ func (o *solveOptions) savePlan(p *printer, plan *formats.Plan) error {
 	return nil
 }
 
-// solveOrSettle solves once. With --measure, it solves and measures until no time of the plan is estimated.
+// solveOrSettle calls solveOnce once. With --measure, it calls it again and again: after each plan it measures on
+// this machine, into the profile, the times that the plan only estimates, until none is estimated or --budget, the
+// time for measuring, is spent.
 func (o *solveOptions) solveOrSettle(ctx context.Context, p *printer, solveOnce func() (*formats.Plan, error)) error {
 	if !o.measure {
 		_, err := solveOnce()
@@ -185,7 +190,9 @@ func (o *solveOptions) solveOrSettle(ctx context.Context, p *printer, solveOnce 
 	return settlePlan(ctx, p, path, o.budget, o.seed, solveOnce)
 }
 
-// solveOnce reads the documents and solves.
+// solveOnce reads the profile, the cluster and the workload, and finds a plan for them. What was assumed for
+// documents that are missing is recorded in the plan. From here on an interrupt ends the search with the best plan so
+// far.
 func (o *solveOptions) solveOnce(ctx context.Context, p *printer) (*planner.Result, error) {
 	in, assumed, err := solveInputs(o)
 	if err != nil {
@@ -196,7 +203,7 @@ func (o *solveOptions) solveOnce(ctx context.Context, p *printer) (*planner.Resu
 		return nil, err
 	}
 	opt.Assumptions = append(opt.Assumptions, assumed...)
-	endsWellOnInterrupt(ctx) // nothing before this is worth keeping
+	endsWellOnInterrupt(ctx) // before this an interrupt ends the program at once
 	solver, err := newSolver()
 	if err != nil {
 		return nil, err
@@ -327,6 +334,7 @@ type solveModelJSON struct {
 	Pipelines []formats.Pipeline `json:"pipelines"`
 }
 
+// solveDocument returns the result of a solve for --json.
 func solveDocument(res *planner.Result) solveJSON {
 	d := solveJSON{
 		Status: res.Status, StoppedBy: res.Plan.StoppedBy, Objective: res.Plan.Objective, Incumbents: res.Incumbents,
@@ -339,7 +347,8 @@ func solveDocument(res *planner.Result) solveJSON {
 	return d
 }
 
-// printPlan prints the closing tables.
+// printPlan prints the closing tables. There is a row for each pipeline (copies of a model in stages on devices),
+// with rates in requests per second. path is the file of the plan.
 func printPlan(p *printer, plan *formats.Plan, path string) error {
 	// Find the certified rate of each model.
 	certified := map[formats.ModelClass]formats.CertifiedModel{}
@@ -405,6 +414,8 @@ func atHeldRate(plan *formats.Plan) string {
 	return " --load 0.8"
 }
 
+// deviceText describes the devices of a stage: their number and kind, the share 1/v of each that a replica has, and
+// the part of the time that it uses if that is less.
 func deviceText(s *formats.Stage) string {
 	t := fmt.Sprintf("%d x %s", s.Replicas, s.Device)
 	if s.Share > 1 {

@@ -10,6 +10,7 @@ import (
 	"inferplan/solver/highs"
 )
 
+// newVersionCommand makes the verb version.
 func newVersionCommand(g *globalFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",

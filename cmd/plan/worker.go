@@ -98,6 +98,8 @@ func modelCacheBytes(text string) (int64, error) {
 // maxJoined bounds the devices of one host, each of which joins separately.
 const maxJoined = 1024
 
+// runWorker executes plan worker --join: it offers this host's devices to a server on another host until a signal
+// ends it.
 func runWorker(cmd *cobra.Command, p *printer, o *workerOptions) error {
 	cache, err := modelCacheBytes(o.modelCache)
 	if err != nil {
@@ -155,6 +157,8 @@ func runWorker(cmd *cobra.Command, p *printer, o *workerOptions) error {
 	return err
 }
 
+// tlsConfig returns the configuration of TLS for the connection to the server, or nil without TLS. The server's
+// certificate is trusted by its pin, by the authorities in a file, or by those that this host trusts.
 func (o *workerOptions) tlsConfig() (*tls.Config, error) {
 	if o.tlsPin != "" {
 		if o.tlsCA != "" || o.useTLS {

@@ -54,7 +54,7 @@ func (n *sortedGraph) symbolicReshapes() {
 }
 
 // setTarget replaces the second input of node i, the target shape of a Reshape, by a new constant with these
-// integers.
+// integers. It changes a copy of the node, because other graphs may share the original.
 func (n *sortedGraph) setTarget(i int, target []int64) {
 	nd := proto.Clone(n.nodes[i]).(*onnxpb.Node)
 	name := nd.Output[0] + "/target"
@@ -74,7 +74,7 @@ func (n *sortedGraph) hasTensor(name string) bool {
 }
 
 // shapeDerived returns the tensors that depend on inputs only through Shape and Size: their values follow from the
-// inputs' dimensions.
+// inputs' dimensions. The graph's compute nodes are those that depend on an input.
 func (n *sortedGraph) shapeDerived() map[string]bool {
 	derived := map[string]bool{}
 	for _, i := range n.compute {
@@ -95,9 +95,10 @@ func (n *sortedGraph) shapeDerived() map[string]bool {
 	return derived
 }
 
-// foldShapes runs the model at two batch sizes, and replaces values that it computes from shapes by constants if
-// they are the same at both. Reshape targets that differ are made to follow the batch by themselves. It is called
-// before a model is cut, because a cut could separate such a value from the shape.
+// foldShapes runs the model at two batch sizes, and replaces values that it computes from shapes by constants if they
+// are the same at both. Reshape targets that differ are made to follow the batch by themselves. It is called before a
+// model is cut, because a cut could separate such a value from the shape. The two batch sizes are probeA and probeB.
+// A probe is a run of the model on zeros that returns the shapes of tensors, and the values of small ones.
 func (m *Model) foldShapes(ctx context.Context, probe Probe) error {
 	f := shapeFolding{n: m.net.clone(), shapeDerived: m.net.shapeDerived()}
 	names := f.tensorsToProbe()
@@ -174,7 +175,8 @@ func (f *shapeFolding) followBatch() {
 }
 
 // makeConstant turns those of the named tensors that follow from shapes and are the same at both batch sizes into
-// constants. It removes nodes whose outputs are all constant now.
+// constants. It removes nodes whose outputs are all constant now. f.atA and f.atB have what was measured at the two
+// batch sizes.
 func (f *shapeFolding) makeConstant(names []string) {
 	n, constants := f.n, map[string]Value{}
 	for _, t := range names {
@@ -257,7 +259,8 @@ func (m *Model) probePair(ctx context.Context, probe Probe, atA, atB []string) (
 
 // probeShapes runs the model, without its weights, once per given run, and returns what the probe reported of the
 // run's tensors. The first run must name all tensors of the later ones, because its tensors are the outputs of the
-// model that is loaded. If the probe reports nothing about one of them, it returns an error.
+// model that is loaded. If the probe reports nothing about one of them, it returns an error. The result has a map
+// from names to shapes, types and small values for each run.
 func (m *Model) probeShapes(ctx context.Context, probe Probe, runs ...ProbeRun) ([]map[string]Value, error) {
 	whole, err := m.encode(subgraph{nodes: m.net.compute, inputs: m.Inputs, outputs: bareSpecs(runs[0].Names), withoutWeights: true})
 	if err != nil {

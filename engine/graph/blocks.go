@@ -45,9 +45,10 @@ func (c *Chain) Partition(costs []float64, n int) (*Blocks, error) {
 	return &Blocks{c, partitionAtoms(costs, cross, min(n, len(costs)))}, nil
 }
 
-// partitionAtoms divides atoms into n consecutive blocks, by dynamic programming. costs has one entry per atom,
-// cross[i] is the bytes that cross before atom i. It finds the smallest possible largest cost of a block, and then,
-// at that cost, the fewest crossing bytes. The result holds the first atom of each block, and the number of atoms.
+// partitionAtoms divides atoms (the parts of a model between its cuts) into n consecutive blocks, by dynamic
+// programming. costs has one entry per atom, cross[i] is the bytes that cross before atom i. It finds the smallest
+// possible largest cost of a block, and then, at that cost, the fewest crossing bytes. The result holds the first
+// atom of each block, and the number of atoms.
 func partitionAtoms(costs []float64, cross []int64, n int) []int {
 	atoms := len(costs)
 	sum := make([]float64, atoms+1) // sum[i] is the cost of the first i atoms
@@ -111,8 +112,9 @@ func partitionAtoms(costs []float64, cross []int64, n int) []int {
 	return bounds
 }
 
-// CutAt makes blocks at given inner cuts, in the model's order. Each cut is the list of the names of the tensors
-// that cross, as plans and profiles store it. A cut that the chain does not have is an error.
+// CutAt makes blocks at given inner cuts, in the model's order. Each cut is the list of the names of the tensors that
+// cross, as plans and profiles store it. A cut that the chain (the model with its possible cuts) does not have is an
+// error.
 func (c *Chain) CutAt(cuts [][]string) (*Blocks, error) {
 	b := &Blocks{Chain: c, Bounds: []int{0}}
 	for k, names := range cuts {
@@ -170,9 +172,10 @@ type SliceOptions struct {
 	NoData bool
 }
 
-// Slice returns the blocks [i,j) as a stand-alone model that an engine can load, with its boundary. With half
-// precision at its boundary or inside, it adds the casts between the types outside and inside. Its tensors keep the
-// names of the model's own, except where a tensor inside needs another name.
+// Slice returns the blocks [i,j) as a stand-alone model that an engine can load, with its boundary: the tensors of
+// the cuts before block i and before block j as inputs and outputs. Where tensors cross in float16, or the inside
+// computes in it, it adds the casts between the types outside and inside. Its tensors keep the names of the model's
+// own, except where a tensor inside needs another name. With o.NoData it has no bytes, only the description.
 func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 	if i < 0 || j > b.Len() || i >= j {
 		return nil, fmt.Errorf("%s: blocks [%d,%d) of %d", b.Chain.Model.Name, i, j, b.Len())
@@ -243,7 +246,7 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 		return sub, nil
 	}
 
-	// Add the extra outputs, and write the model.
+	// Add the extra outputs (o.Extra: tensors inside that a check reads), and write the model.
 	inside := map[string]bool{}
 	for _, k := range p.nodes {
 		for _, t := range m.net.nodes[k].Output {

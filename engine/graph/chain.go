@@ -67,7 +67,7 @@ func (m *Model) Chain(ctx context.Context, probe Probe, o ChainOptions) (*Chain,
 		return nil, err
 	}
 
-	// Find where few tensors cross, and measure these tensors.
+	// Find where few tensors cross, and measure these tensors. Without o.MaxLive, one to three tensors may cross.
 	minLive, limit := o.MaxLive, o.MaxLive
 	if limit == 0 {
 		minLive, limit = 1, 3
@@ -132,7 +132,8 @@ func (c *Chain) measureSpecs(ctx context.Context, probe Probe, names []string, a
 }
 
 // setCuts sets c.Cuts: the inputs, the candidates (places) at which at most maxLive tensors cross, all with a spec,
-// and the outputs. A candidate at which the same tensors cross as at the cut before is left out.
+// and the outputs. A candidate at which the same tensors cross as at the cut before is left out. places are positions
+// between compute nodes, each with the tensors that are live there.
 func (c *Chain) setCuts(places []cutCandidate, maxLive int) {
 	c.Cuts = []Cut{newCut(c.Model.Inputs, 0)}
 	lastNames := c.Cuts[0].Names()
@@ -219,7 +220,8 @@ type liveRange struct {
 }
 
 // cutCandidates returns the positions between compute nodes at which the model could be cut: at most maxLive tensors
-// cross (are produced before and read after), and no pair of operators is separated that runtimes fuse.
+// cross (are produced before and read after), and no pair of operators is separated that runtimes fuse. p counts the
+// compute nodes before the position.
 func (n *sortedGraph) cutCandidates(maxLive int) []cutCandidate {
 	// List, by position, the tensors that become live there and those that are no longer live.
 	ranges := n.liveRanges()
@@ -252,7 +254,8 @@ func (n *sortedGraph) cutCandidates(maxLive int) []cutCandidate {
 
 // liveRanges returns, for the inputs and all tensors that compute nodes produce, from which position to which the
 // tensor is live: produced, and still to be read. Tensors that nothing reads have none. Positions count the compute
-// nodes (those that depend on an input).
+// nodes (those that depend on an input). reader is the index of the only node that reads it, or -1; sub says that the
+// body of an If or Loop reads it.
 func (n *sortedGraph) liveRanges() []liveRange {
 	// Number the compute nodes in their order.
 	users := n.consumers()
@@ -333,7 +336,7 @@ func (n *sortedGraph) splitsFusedPair(tensor string, reader int) bool {
 func (c *Chain) AtomCount() int { return len(c.Cuts) - 1 }
 
 // FindCut returns the index of the cut at which exactly these tensors cross, in any order, or an error if there is
-// none.
+// none. It is an index into c.Cuts.
 func (c *Chain) FindCut(names []string) (int, error) {
 	for i, cut := range c.Cuts {
 		if slices.Equal(slices.Sorted(slices.Values(cut.Names())), slices.Sorted(slices.Values(names))) {

@@ -65,7 +65,8 @@ func fp16Tensor(t *onnxpb.Tensor) (*onnxpb.Tensor, error) {
 }
 
 // fp16Node returns a node that computes in float16 what the given one computes in float32. Constants that it needs
-// beside those of the graph are added to extra, by name. A node that has no float16 form is an error.
+// beside those of the graph are added to extra, by name. A node that has no float16 form is an error. The result is
+// nd itself if nothing changes, and otherwise a copy.
 func (n *sortedGraph) fp16Node(nd *onnxpb.Node, extra map[string]*onnxpb.Tensor) (*onnxpb.Node, error) {
 	op := nd.GetOpType()
 	if floatOnly[op] {

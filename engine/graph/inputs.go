@@ -14,13 +14,13 @@ import (
 )
 
 // tensorsOnly returns the graph with tensors as outputs only, or an error if an input or output is something else,
-// such as a list or a map. Classifiers of scikit-learn end in ZipMap, which makes a list of maps of the
-// probabilities: the probabilities become the output in its place.
+// such as a list or a map. It is called when a file is read. Classifiers of scikit-learn end in ZipMap, which makes a
+// list of maps of the probabilities: the probabilities become the output in its place, and a note in m.Notes says so.
 func (m *Model) tensorsOnly(g *onnxpb.Graph) (*onnxpb.Graph, error) {
-	made := map[string]*onnxpb.Node{}
+	producers := map[string]*onnxpb.Node{}
 	for _, nd := range g.Node {
 		for _, o := range nd.Output {
-			made[o] = nd
+			producers[o] = nd
 		}
 	}
 	outputs := slices.Clone(g.Output)
@@ -31,7 +31,7 @@ func (m *Model) tensorsOnly(g *onnxpb.Graph) (*onnxpb.Graph, error) {
 		if kind == "" {
 			continue
 		}
-		nd := made[v.GetName()]
+		nd := producers[v.GetName()]
 		if nd.GetOpType() != "ZipMap" || len(nd.GetInput()) == 0 {
 			return nil, modelErrorf("output %q is %s, which no answer can carry: export the model with tensors as outputs only (sklearn: options={'zipmap': False})", v.GetName(), kind)
 		}
@@ -43,7 +43,7 @@ func (m *Model) tensorsOnly(g *onnxpb.Graph) (*onnxpb.Graph, error) {
 			return nil, modelErrorf("input %q is %s, which no request can bring: export the model with tensors as inputs only", v.GetName(), kind)
 		}
 	}
-	if len(m.Notes) == 0 {
+	if len(m.Notes) == 0 { // no output was replaced
 		return g, nil
 	}
 	return withParts(g, g.Initializer, outputs), nil
@@ -114,7 +114,9 @@ type declaredInput struct {
 	info     *onnxpb.ValueInfo
 }
 
-// declareInputs reads the declared inputs, sets their dimensions, and makes the first dimension the batch.
+// declareInputs reads the declared inputs, sets their dimensions, and makes the first dimension the batch. It fills
+// m.Inputs, m.firstDims (the first dimensions in the file) and, if the batch cannot be made free, m.boundReason.
+// Inputs with sizes that are still open are listed in one error.
 func (m *Model) declareInputs(g *onnxpb.Graph, o Options) error {
 	var list []declaredInput
 	for _, v := range g.Input {
@@ -257,7 +259,7 @@ func boundBatch(list []declaredInput) string {
 }
 
 // dimSize returns the size of dimension i: that in the file, the given one (dims), or that of its name. It is 0 if
-// the dimension is free.
+// the dimension is free. namedSizes has the sizes of dimensions that the file only names.
 func (d *declaredInput) dimSize(i int, dims []int64, namedSizes map[string]int64) int64 {
 	size := d.dims[i].GetDimValue()
 	if size > 0 {

@@ -26,7 +26,8 @@ type sortedGraph struct {
 }
 
 // newNet checks a graph's connections and sorts it, when a model is read. weights are seeded weights, which are
-// generated later and count as initialisers. It keeps the graph's messages and never changes them.
+// generated later and count as initialisers. It keeps the graph's messages and never changes them. The result has its
+// nodes in topological order, without those that no output needs.
 func newNet(g *onnxpb.Graph, weights map[string]*seededWeight) (*sortedGraph, error) {
 	n := &sortedGraph{name: g.GetName(), inits: map[string]*onnxpb.Tensor{}, weights: weights}
 	for _, t := range g.Initializer {
@@ -111,7 +112,8 @@ func readTensors(nd *onnxpb.Node) []string {
 }
 
 // subgraphReads returns the outer tensors that the bodies of If, Loop and Scan (graphs in the node's attributes)
-// read. depth is the number of bodies around the node. Bodies that are nested too deep are an error.
+// read. depth is the number of bodies around the node. Bodies that are nested too deep are an error. Outer tensors
+// are those that the body does not define itself.
 func subgraphReads(nd *onnxpb.Node, depth int) ([]string, error) {
 	var out []string
 	for _, a := range nd.Attribute {
@@ -286,27 +288,27 @@ func topologicalOrder(nodes []*onnxpb.Node, producers map[string]int, givenTenso
 // input. It sets the derived fields of the graph. It is called again whenever the graph was rewritten.
 func (n *sortedGraph) findComputeNodes() error {
 	// Walk backwards and keep the nodes that some output needs.
-	need := map[string]bool{}
+	neededTensors := map[string]bool{}
 	for _, o := range n.outputs {
-		need[o] = true
+		neededTensors[o] = true
 	}
-	var kept []*onnxpb.Node
+	var neededNodes []*onnxpb.Node
 	for i := len(n.nodes) - 1; i >= 0; i-- {
 		nd := n.nodes[i]
-		needed := false
+		isNeeded := false
 		for _, o := range nd.Output {
-			needed = needed || need[o]
+			isNeeded = isNeeded || neededTensors[o]
 		}
-		if !needed {
+		if !isNeeded {
 			continue
 		}
 		for _, in := range readTensors(nd) {
-			need[in] = true
+			neededTensors[in] = true
 		}
-		kept = append(kept, nd)
+		neededNodes = append(neededNodes, nd)
 	}
-	slices.Reverse(kept)
-	n.nodes = kept
+	slices.Reverse(neededNodes)
+	n.nodes = neededNodes
 
 	// A node is constant if all its inputs are and it is not random.
 	n.producer = map[string]int{}

@@ -70,8 +70,9 @@ func fileRegionOf(t *onnxpb.Tensor) (r fileRegion, err error) {
 	return r, nil
 }
 
-// openWeights checks that the files of weights that a graph names exist and are long enough. It reads small
-// tensors into the graph, adds the identity of the files to the hash, and returns their names.
+// openWeights checks that the files of weights that a graph names exist and are long enough. It reads small tensors
+// into the graph, adds the identity of the files to the hash, and returns their names. Tensors of at most
+// smallOutside bytes are small: they may be shapes, which the analysis of the graph needs.
 func openWeights(g *onnxpb.Graph, folder string, h hash.Hash) ([]string, error) {
 	files := map[string]*os.File{}
 	defer func() {

@@ -179,7 +179,8 @@ func modelErrorf(format string, a ...any) error {
 
 // newModel makes a model from a decoded file or a graph of our own, and changes it as the options ask. weights are
 // the seeded weights that the graph already has, by name. sum is the hash of the file, the model's identity unless
-// the options change what it computes.
+// the options change what it computes. It also keeps an unchanged copy of the graph (unchangedNet) for models that
+// run at the batch of their file.
 func newModel(pm *onnxpb.Model, weights map[string]*seededWeight, sum string, o Options) (*Model, error) {
 	g := pm.GetGraph()
 	switch {

@@ -46,7 +46,8 @@ func fillUniform(seed uint64, name string, mean, dev float64, raw []byte) {
 // bytes returns the size of the values as float32.
 func (w *seededWeight) bytes() int64 { return 4 * elementCount(w.dims) }
 
-// tensor generates the values, when a slice with this weight is written. Values of four bytes, little endian.
+// tensor generates the values, when a slice with this weight is written. Values of four bytes, little endian. If
+// fanIn is set, a part of the mean of the fanIn consecutive weights of each output is subtracted.
 func (w *seededWeight) tensor() *onnxpb.Tensor {
 	raw := make([]byte, w.bytes())
 	fillUniform(w.seed, w.name, w.mean, w.deviation, raw)
@@ -100,13 +101,13 @@ func (n *sortedGraph) seedParameters(seed uint64) error {
 		return s.err
 	}
 	// The seeded parameters replace the nodes that made them.
-	var kept []*onnxpb.Node
+	var remainingNodes []*onnxpb.Node
 	for _, nd := range n.nodes {
 		if len(nd.Output) != 1 || n.weights[nd.Output[0]] == nil {
-			kept = append(kept, nd)
+			remainingNodes = append(remainingNodes, nd)
 		}
 	}
-	n.nodes = kept
+	n.nodes = remainingNodes
 	for name := range n.weights {
 		delete(n.inits, name)
 	}
@@ -153,7 +154,7 @@ func (s *seeder) setParameter(nd *onnxpb.Node, k int, mean, dev float64) *seeded
 
 // seedNode seeds the parameters of a node, and returns the estimated mean and variance of its output. Parameters get
 // a standard deviation of a tenth around the values that leave their input as it is. The moments of pooled and
-// squashed values are rough estimates.
+// squashed values are rough estimates. x are the moments (mean and variance) of its first input.
 func (s *seeder) seedNode(nd *onnxpb.Node) moments {
 	x := moments{0, 1}
 	if len(nd.Input) > 0 {

@@ -150,7 +150,8 @@ func (b *builder) reshape(name, x string, dims ...int64) string {
 }
 
 // attention adds multi-head self-attention over x of shape [batch, seq, width]. Each of the heads works on
-// width/heads of the values. mask, if not empty, is added to the scores, and hides tokens.
+// width/heads of the values. mask, if not empty, is added to the scores, and hides tokens. The result has the shape
+// of x. All names of nodes begin with name.
 func (b *builder) attention(name, x, mask string, seq, width, heads int64) string {
 	headWidth := width / heads
 

@@ -34,7 +34,9 @@ type WorkCounts struct {
 var viewOps = setOf("Reshape Flatten Squeeze Unsqueeze Identity Dropout")
 
 // CountWork counts the work of every operator. If Chain did not measure the shapes of all tensors
-// (ChainOptions.AllShapes), it measures them with one run of the probe.
+// (ChainOptions.AllShapes), it measures them with one run of the probe. The work is the multiplications (MACs) and
+// the bytes that are read and written for one sample. A tensor that a fused operator reads from registers counts
+// neither as written nor as read.
 func (c *Chain) CountWork(ctx context.Context, probe Probe) (*WorkCounts, error) {
 	m := c.Model
 	n := m.net
@@ -190,7 +192,8 @@ func (n *sortedGraph) constDims(t string) []int64 {
 	return nil
 }
 
-// WorkOf returns the work of the blocks [i,j) of b, which must be blocks of the same chain.
+// WorkOf returns the work of the blocks [i,j) of b, which must be blocks of the same chain. Bounds are indices into
+// the chain's cuts.
 func (c *WorkCounts) WorkOf(b *Blocks, i, j int) Work {
 	chain := c.chain
 	firstNode, endNode := chain.Cuts[b.Bounds[i]].pos, chain.Cuts[b.Bounds[j]].pos

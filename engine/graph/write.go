@@ -67,7 +67,7 @@ func (n *sortedGraph) constants(nodes []int) (names []string, nodeIdx []int) {
 }
 
 // weightBytes returns the bytes of the constants that the given nodes need: initialisers, seeded weights, and values
-// of constant nodes. With fp16, those of float32 count as float16.
+// of constant nodes. With fp16, those of float32 count as float16. nodes are indices of the graph's nodes.
 func (n *sortedGraph) weightBytes(nodes []int, fp16 bool) int64 {
 	names, idx := n.constants(nodes)
 	total := int64(0)
@@ -109,6 +109,8 @@ func (n *sortedGraph) weightBytes(nodes []int, fp16 bool) int64 {
 }
 
 // encode writes a subgraph as a stand-alone ONNX model, and returns its bytes. Seeded weights are generated here.
+// withoutWeights writes placeholders of the same shape in place of large weights, for a probe; asFile takes the graph
+// as the file has it.
 func (m *Model) encode(p subgraph) ([]byte, error) {
 	n := m.net
 	if p.asFile {

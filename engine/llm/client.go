@@ -173,8 +173,9 @@ func (c *Client) connectionError(ctx context.Context, err error) error {
 	return &Error{Kind: ErrGone, Text: err.Error()}
 }
 
-// errorKind returns what kind of error an answer with this HTTP status means. Servers answer 429 or 503 when they
-// are overloaded, and 404 when something does not exist; llama-server's router answers 400 for an unknown model.
+// errorKind returns what kind of error an answer with this HTTP status means. Servers answer 429 or 503 when they are
+// overloaded, and 404 when something does not exist; llama-server's router answers 400 for an unknown model. body is
+// the answer's body.
 func errorKind(status int, body []byte) error {
 	switch {
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:

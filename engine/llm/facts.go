@@ -24,7 +24,8 @@ type Facts struct {
 }
 
 // Facts asks the server for its facts. vLLM reports its KV blocks in its metrics, and its limits if it runs in
-// development mode. llama-server reports its slots and their context. SGLang reports everything in one answer.
+// development mode. llama-server reports its slots and their context. SGLang reports everything in one answer. Each
+// question fills what its kind of server reports, and changes nothing for other servers.
 func (s *Server) Facts(ctx context.Context, model string) (Facts, error) {
 	var f Facts
 	for _, ask := range []func(context.Context, *Server, string, *Facts) error{factsOfModel, factsOfLlama, factsOfVLLM, factsOfSGLang, factsOfOllama} {
@@ -60,7 +61,8 @@ func factsOfModel(ctx context.Context, s *Server, model string, f *Facts) error 
 
 // factsOfLlama adds the facts of llama-server to f, from /props. Every slot (a sequence that can run) has its own
 // context there, or all slots share one, which the number of KV tokens depends on. Only a router shows how a model's
-// server was started. Without an explicit number of slots, they share.
+// server was started. Without an explicit number of slots, they share. Doubt is a text about a capacity that may be
+// wrong.
 func factsOfLlama(ctx context.Context, s *Server, model string, f *Facts) error {
 	var props struct {
 		Slots    float64 `json:"total_slots"`

@@ -46,7 +46,8 @@ type Adapter struct {
 }
 
 // findAdapters finds out, for Probe, whether a server has adapters that get their weight with each request, as
-// llama-server does: it then lists them at /lora-adapters.
+// llama-server does: it then lists them at /lora-adapters. It sets the server's ability LoRA. Only a server that does
+// not answer is an error.
 func (s *Server) findAdapters(ctx context.Context) error {
 	if s.Abilities.LoRA != NoLoRA || s.Abilities.Switch == Router { // a router's adapters belong to its models
 		return nil

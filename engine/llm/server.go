@@ -104,8 +104,8 @@ func (s *Server) getJSON(ctx context.Context, path string, result any) error {
 	return nil
 }
 
-// getIfPresent reads JSON from a path that only some servers have, and reports whether it is there. An answer that
-// is not JSON, such as a web page, means that it is not.
+// getIfPresent reads JSON from a path that only some servers have, and reports whether it is there. An answer that is
+// not JSON, such as a web page, means that it is not. A server that does not answer, or refuses the key, is an error.
 func (s *Server) getIfPresent(ctx context.Context, path string, result any) (bool, error) {
 	err := s.getJSON(ctx, path, result)
 	switch {
@@ -117,8 +117,10 @@ func (s *Server) getIfPresent(ctx context.Context, path string, result any) (boo
 	return false, nil
 }
 
-// findLlamaServer recognises llama-server, with a model of its own (by /props) or as a router (by models that have a
-// status). Both can render chats.
+// findLlamaServer sets the server's abilities if it is llama-server: either with a model of its own (/props then
+// reports its slots, the sequences that it can run at once), or as a router in front of servers of models (the models
+// in its list then have a status). Both can render chats as prompts. Other servers lack these paths, so only a server
+// that does not answer is an error.
 func (s *Server) findLlamaServer(ctx context.Context) error {
 	var props struct {
 		Slots    int    `json:"total_slots"`
@@ -142,7 +144,8 @@ func (s *Server) findLlamaServer(ctx context.Context) error {
 	return nil
 }
 
-// findVLLM recognises vLLM in sleep mode by the answer of /is_sleeping.
+// findVLLM sets the server's abilities if it is vLLM in sleep mode: it can free a model's memory and load it again
+// (Sleeper). Only vLLM answers /is_sleeping.
 func (s *Server) findVLLM(ctx context.Context) error {
 	var sleep struct {
 		Sleeping *bool `json:"is_sleeping"`
@@ -154,7 +157,8 @@ func (s *Server) findVLLM(ctx context.Context) error {
 	return err
 }
 
-// findSGLang recognises SGLang by /get_server_info, which also says whether adapters can be loaded, and memory released.
+// findSGLang sets the server's abilities if it is SGLang, by /get_server_info: its slots, and whether adapters can be
+// loaded beside the model, and memory be released (Releaser). It can continue chats.
 func (s *Server) findSGLang(ctx context.Context) error {
 	var info struct {
 		Most  int    `json:"max_running_requests"`
@@ -176,7 +180,8 @@ func (s *Server) findSGLang(ctx context.Context) error {
 	return nil
 }
 
-// findOllama recognises Ollama by its list of loaded models, /api/ps.
+// findOllama sets the server's ability to load models on demand (KeepAlive) if it is Ollama, which lists loaded
+// models at /api/ps.
 func (s *Server) findOllama(ctx context.Context) error {
 	var running struct {
 		Models *[]json.RawMessage `json:"models"`
@@ -188,7 +193,8 @@ func (s *Server) findOllama(ctx context.Context) error {
 	return err
 }
 
-// findLlamaSwap recognises llama-swap by its list of loaded models, /running.
+// findLlamaSwap sets the server's ability to swap models (Swapper) if it is llama-swap, which lists loaded models at
+// /running.
 func (s *Server) findLlamaSwap(ctx context.Context) error {
 	var running struct {
 		Running *[]json.RawMessage `json:"running"`
@@ -200,8 +206,9 @@ func (s *Server) findLlamaSwap(ctx context.Context) error {
 	return err
 }
 
-// findMetrics finds out whether the server has metrics that State can read. vLLM's metrics also show that it is
-// vLLM, which can load named adapters and continue chats.
+// findMetrics finds out whether the server has metrics that State can read. vLLM's metrics also show that it is vLLM,
+// which can load named adapters and continue chats. It sets these abilities. Only a server that does not answer is an
+// error.
 func (s *Server) findMetrics(ctx context.Context) error {
 	if s.Abilities.Switch == Router { // a router's metrics are those of a loaded model
 		s.Abilities.Metrics = true

@@ -242,7 +242,8 @@ const maxChoices = 1 << 10
 
 // passEvent passes on a whole event, for a caller that wants events rather than texts. tokenCount is the server's
 // count of output tokens so far, or 0. An event counts for its first choice, because servers send each choice in an
-// event of its own.
+// event of its own. It adds to the counts of tokens by choice (s.counts) and of all (s.count), and counts the choices
+// that end.
 func (s *stream) passEvent(elapsed time.Duration, data []byte, c *chunk, tokenCount int) error {
 	var raw struct {
 		Choices json.RawMessage `json:"choices"`

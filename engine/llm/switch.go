@@ -22,7 +22,8 @@ var ErrCanary = errors.New("the model answers differently since it was woken")
 const pollEvery = 20 * time.Millisecond
 
 // Loaded returns the models that accept requests now. Each kind of server is asked in its own way. One that cannot
-// load or unload models has all that it lists.
+// load or unload models has all that it lists. Abilities.Switch is the kind: Router is llama-server in front of
+// servers of models, Sleeper a vLLM in sleep mode, KeepAlive Ollama, and Swapper llama-swap.
 func (s *Server) Loaded(ctx context.Context) ([]string, error) {
 	switch s.Abilities.Switch {
 	case Router:
@@ -280,7 +281,7 @@ func (s *Server) sleep(ctx context.Context, model, path string) error {
 
 // wake makes the server load the model's memory again, by a POST to path, and compares the canaries. Servers are
 // known to write wrong text after a wake, or to ignore adapters. If the last comparison failed, it compares again,
-// although the server is awake.
+// although the server is awake. The result of the comparison is kept in s.canaryFailed.
 func (s *Server) wake(ctx context.Context, model, path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -45,8 +45,9 @@ type block struct {
 	lastGraph     int                 // number of the CUDA graph made last
 }
 
-// sessionFor returns the session for a batch size, and makes it when that size is first used. The caller holds b.mu.
-// On the CPU one session serves all sizes.
+// sessionFor returns the session (ONNX Runtime's loaded model) for a batch size, and makes it when that size is first
+// used. The caller holds b.mu. On the CPU one session serves all sizes; b.onnx is then nil. b.static says that
+// sessions are for one batch size, because the model computes with its own shapes.
 func (b *block) sessionFor(batch int) (*C.ip_session, error) {
 	if b.onnx == nil || b.firstBatch == batch {
 		return b.session, nil
@@ -80,7 +81,8 @@ func (b *block) sessionFor(batch int) (*C.ip_session, error) {
 }
 
 // Load loads a submodel onto a device: it makes the session, and checks that its inputs and outputs are the declared
-// ones. The block stays on the list of the engine, which closes it if the caller does not.
+// ones. The block stays on the list of the engine, which closes it if the caller does not. static then says that each
+// batch size needs a session of its own.
 func (e *Engine) Load(ctx context.Context, m *engine.Submodel, d engine.Device, o engine.Options) (engine.Block, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

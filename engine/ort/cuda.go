@@ -211,7 +211,7 @@ type CopyRates struct {
 }
 
 // MeasureCopies measures a GPU's copy rates, each as the mean of n copies of size bytes: to and from ordinary and
-// pinned host memory, and within the GPU.
+// pinned host memory, and within the GPU. Rates are in bytes per second.
 func MeasureCopies(index, size, n int) (r CopyRates, err error) {
 	r.Bytes = size
 

@@ -117,8 +117,8 @@ const (
 )
 
 // session makes a session of ONNX Runtime, which can run a model on a device, from the model's bytes: for any batch
-// size or, if batch is not 0, for that one. A GPU that cannot execute all operators is an error (ErrFallback),
-// unless o.Session allows the CPU to execute the rest.
+// size or, if batch is not 0, for that one. A GPU that cannot execute all operators is an error (ErrFallback), unless
+// o.Session allows the CPU to execute the rest. The caller frees it.
 func (e *Engine) session(model []byte, d engine.Device, o engine.Options, batch int) (*C.ip_session, error) {
 	level, ok := levels[o.Optimization]
 	if !ok {

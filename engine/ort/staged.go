@@ -33,7 +33,8 @@ type stagedBinding struct {
 	isClosed        bool
 }
 
-// needsInputCopies reports whether some input lies in host memory while the device has other memory.
+// needsInputCopies reports whether some input lies in host memory while the device has other memory. fed is set by
+// tests, to copy on a CPU as well.
 func (b *block) needsInputCopies(o engine.BindOptions) bool {
 	if b.device.IsCPU() && !b.engine.fed {
 		return false
@@ -69,8 +70,9 @@ func (b *block) runLock(batch int) *sync.Mutex {
 	return b.runLocks[batch]
 }
 
-// deviceInput returns the tensor on the device from which input i is read at a batch size. The first call makes it,
-// and all bindings of that size share it.
+// deviceInput returns the tensor on the device from which the block reads input i at a batch size, where the caller's
+// tensor lies in host memory and is copied before each run. The first call makes it, and all bindings of that size
+// share it, under runLock. It is freed with the block.
 func (b *block) deviceInput(batch, i int) (engine.Tensor, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -82,7 +84,7 @@ func (b *block) deviceInput(batch, i int) (engine.Tensor, error) {
 		return t, nil
 	}
 
-	// Make it, on the device (a test's device may be the host).
+	// Make it, on the device. In tests the device may be a CPU, whose memory is the host's.
 	s, err := b.sessionFor(batch)
 	if err != nil {
 		return nil, err
@@ -164,7 +166,8 @@ func (b *block) bindWithInputCopies(o engine.BindOptions) (engine.Binding, error
 }
 
 // needsStaging reports whether a binding must copy into and out of the tensors of a captured CUDA graph: the block
-// has graphs, and a tensor is host memory, another process's memory or another engine's.
+// has graphs, and a tensor is host memory, another process's memory or another engine's. staged is set by tests, to
+// do so on a CPU as well.
 func (b *block) needsStaging(o engine.BindOptions) bool {
 	if b.engine.staged {
 		return true

@@ -42,8 +42,8 @@ func (e *Engine) Devices() ([]engine.Device, error) { return e.options.Devices, 
 // Close does nothing: there is nothing to free.
 func (e *Engine) Close() error { return nil }
 
-// Load asks for the block's time at batch 1, so that a model or device that was never measured is refused here and
-// not at its first request.
+// Load returns a block that computes nothing: its runs only take the time that e.cost has for it. It asks for the
+// time at batch 1, so that a model or device that was never measured is refused here and not at its first request.
 func (e *Engine) Load(ctx context.Context, m *engine.Submodel, d engine.Device, _ engine.Options) (engine.Block, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -262,7 +262,8 @@ const bitsEach = 7
 // digestElements is the number of elements that hold a whole digest of 28 bits.
 const digestElements = 4
 
-// writeDigest fills one sample's output with its digest, as readSample reads it.
+// writeDigest fills one sample's output with its digest, as readDigest reads it. Element i holds bitsEach of its
+// bits, the same again after digestElements elements.
 func writeDigest(data []byte, t engine.DType, d uint64) {
 	size := t.Size()
 	n := len(data) / size

@@ -56,7 +56,8 @@ func (c *Cache) Close() {
 
 // keepStage has a worker keep a stage (a range of a model's blocks) in this machine's memory, so that it can be
 // swapped in (loaded onto the device) fast. The worker cuts the stage out of its model's file, or maps what another
-// worker cut before. Without room in the cache the worker reads the file at every swap.
+// worker cut before. Without room in the cache the worker reads the file at every swap. p is the worker, and fp16
+// whether it computes in float16. The result has the stage's tensors.
 func (c *Cache) keepStage(ctx context.Context, p *Process, spec *StageSpec, fp16 bool) (*LoadedStage, error) {
 	key, err := json.Marshal(struct {
 		Stage StageSpec

@@ -29,7 +29,8 @@ type DeviceSpec struct {
 }
 
 // shareMemory handles a share frame: it allocates memory of the device beside a segment, or maps that of another
-// worker by its handle.
+// worker by its handle. It returns the request with the handle. The parent sends such a frame over the control
+// socket.
 func (s *server) shareMemory(p []byte) (*DeviceSpec, error) {
 	spec, err := parseJSON[DeviceSpec](TypeShare, p)
 	if err != nil {

@@ -36,7 +36,7 @@ func StartEngine(ctx context.Context, d engine.Device, c Config) (*Engine, error
 
 // runProbe has the worker do one step of measuring. data, a model or a tensor, goes to the worker in shared memory,
 // or is filled by it if the probe reads. A broken connection ends the engine; an error that the worker reports does
-// not.
+// not. It is called by the engine, blocks and tensors that stand in this process for those in the worker.
 func (e *Engine) runProbe(ctx context.Context, probe Probe, data []byte) (t engine.Timing, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -158,7 +158,8 @@ type workerBinding struct {
 }
 
 // listTensors returns the inputs or outputs of a binding, and the references that name them in the bind request.
-// Tensors in boundTensors, if not nil, are those of other bindings and take the place of new ones.
+// Tensors in boundTensors, if not nil, are those of other bindings and take the place of new ones. output says which
+// of the two.
 func (x *workerBinding) listTensors(output bool, specs []engine.Spec, boundTensors []engine.Tensor) (list []engine.Tensor, refs []TensorRef, err error) {
 	for i, s := range specs {
 		list = append(list, &workerTensor{x.engine, TensorRef{x.id, output, i}, s, x.batch})

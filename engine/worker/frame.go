@@ -150,7 +150,9 @@ func appendHeader(dst []byte, t Type, n int) []byte {
 	return append(dst, byte(t), Version, 0, 0)
 }
 
-// AppendRun appends a run frame, which the parent sends. The package comment has its layout.
+// AppendRun appends a run frame to dst, which the parent sends to have the worker run a stage (a range of a model's
+// blocks) once. Segment is the shared memory with the input; offsets are in bytes. The package comment has the
+// layout.
 func AppendRun(dst []byte, r *RunCommand) []byte {
 	dst = appendHeader(dst, TypeRun, runSize)
 	dst = binary.LittleEndian.AppendUint64(dst, r.ID)
@@ -186,7 +188,7 @@ func ParseRun(p []byte) (RunCommand, error) {
 }
 
 // AppendResult appends a result frame, which the worker sends. The error's text is cut if the frame would be too
-// large.
+// large. Times are nanoseconds.
 func AppendResult(dst []byte, r *Result) []byte {
 	text := r.Text
 	if len(text) > MaxFrame-resultSize {
@@ -288,8 +290,8 @@ func (d *Decoder) Space() []byte {
 // MarkFilled says that the caller has written n bytes to Space.
 func (d *Decoder) MarkFilled(n int) { d.end += n }
 
-// NextFrame returns the next whole frame. If more bytes are needed, ok is false. The payload is valid until the
-// next call of Space.
+// NextFrame returns the next whole frame. If more bytes are needed, ok is false. The payload is valid until the next
+// call of Space. A frame is a message between processes: a header and a payload.
 func (d *Decoder) NextFrame() (t Type, payload []byte, ok bool, err error) {
 	b := d.buf[d.start:d.end]
 	if len(b) < HeaderSize {

@@ -100,7 +100,8 @@ func Join(ctx context.Context, c JoinConfig) error {
 }
 
 // offer offers device number index to the server, again whenever the connection ends, until ctx ends. It returns an
-// error if the server refuses the token, or if the host does not trust the server's certificate.
+// error if the server refuses the token, or if the host does not trust the server's certificate. The pause before the
+// next try doubles from firstRetry to longestRetry, and begins anew after a connection that the server admitted.
 func (c *JoinConfig) offer(ctx context.Context, index int) error {
 	pause := firstRetry
 	for ctx.Err() == nil {

@@ -39,7 +39,9 @@ type pendingRun struct {
 	sentAt      int64 // by our clock, nanoseconds
 }
 
-// serve handles the frames of the host, and sends beats (signs of life) to it, until the connection ends.
+// serve runs in the server, for a worker on another machine (the host). It handles the frames of the host, and sends
+// beats (signs of life) to it, until the connection ends. It then closes the control socket, by which the parent
+// learns it.
 func (g *joinedWorker) serve() (err error) {
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
@@ -190,7 +192,8 @@ func (g *joinedWorker) updateClock(p []byte) error {
 }
 
 // storeOutput handles a done frame of the host: it reads the run's output, which follows the frame, into shared
-// memory and sends the result to the parent, with its times by our clock.
+// memory and sends the result to the parent, with its times by our clock. Frames on the connection come in the order
+// of the runs.
 func (g *joinedWorker) storeOutput(p []byte) error {
 	n, r, err := parseDone(p)
 	if err != nil {

@@ -196,7 +196,8 @@ func expect[T any](l *link, wanted Type) (T, error) {
 }
 
 // admitWorker does the server's side of the handshake with a host that has connected: challenge, offer, proof. It
-// returns what the host offers, or ErrToken if the host does not know the token.
+// returns what the host offers, or ErrToken if the host does not know the token. Each side proves with a code (HMAC)
+// over the other's random number, so the token itself is not sent.
 func (l *link) admitWorker(token []byte) (*offer, error) {
 	c := challenge{newNonce()}
 	if err := l.writeJSON(TypeChallenge, c); err != nil {

@@ -30,7 +30,7 @@ func openONNX(_ context.Context, h *Hello) (Loader, error) {
 }
 
 // findDevice returns the device that the plan asks for: a set of CPUs, or the device of this machine with the wanted
-// number among those of its kind.
+// number among those of its kind. Share v stands for 1/v of the device.
 func findDevice(eng engine.Engine, wanted *Device) (engine.Device, error) {
 	if len(wanted.CPUs) > 0 {
 		return engine.CPUDevice(wanted.CPUs...), nil
@@ -135,7 +135,7 @@ func (o *onnx) gpu() (int, error) {
 }
 
 // Cut cuts the stage out of its model's file: the blocks between the cuts whose tensors the plan names, or the whole
-// model.
+// model. Nothing is loaded yet.
 func (o *onnx) Cut(ctx context.Context, s *StageSpec) (*engine.Submodel, error) {
 	m, err := o.open(ctx, s)
 	if err != nil {
@@ -191,7 +191,8 @@ func (o *onnx) LoadBlock(ctx context.Context, m *engine.Submodel, x engine.Optio
 }
 
 // open reads a model as the profiler does: with a free batch dimension or, if the plan says that the model runs at
-// fixed shapes, as its file is.
+// fixed shapes, as its file is. A model that was read before is returned from o.models. A file with another hash than
+// the plan's is an error.
 func (o *onnx) open(ctx context.Context, s *StageSpec) (*openModel, error) {
 	key := modelKey{s.Path, s.Model, max(1, len(s.CutIn), len(s.CutOut))}
 	if m := o.models[key]; m != nil {

@@ -129,7 +129,7 @@ func newProcess() (p *Process, fd int, err error) {
 }
 
 // begin sets up a worker that was started on the other end of the control socket: it opens its engine and loads its
-// stages. wait returns when the worker has ended. If the set-up fails, the worker is killed.
+// stages. wait returns when the worker has ended. If the set-up fails, the worker is killed. p.exited is closed then.
 func (p *Process) begin(ctx context.Context, c Config, wait func() error) (*Process, error) {
 	go func() {
 		p.exitErr = wait()
@@ -154,7 +154,8 @@ func parentConn(fd int) (*net.UnixConn, error) {
 	return c.(*net.UnixConn), nil // one end of a socket pair
 }
 
-// setUp has the worker open its engine, and load its stages or, with a cache, keep them in memory of the host.
+// setUp has the worker open its engine, and load its stages or, with a cache, keep them in memory of the host. It
+// fills p.Welcome and p.Stages.
 func (p *Process) setUp(ctx context.Context, c Config) error {
 	name := fmt.Sprintf("worker of device %s %d", c.Hello.Device.Kind, c.Hello.Device.Index)
 	if err := call(ctx, p, TypeHello, c.Hello, TypeWelcome, &p.Welcome); err != nil {
@@ -262,7 +263,8 @@ func call(ctx context.Context, p *Process, t Type, doc any, wantedType Type, rep
 	return p.awaitReply(ctx, wantedType, reply)
 }
 
-// awaitReply waits for a frame of type wantedType, and decodes it into reply. It ends when the context does.
+// awaitReply waits for a frame of type wantedType, and decodes it into reply. It ends when the context does. Errors
+// that the worker reports are RemoteErrors.
 func (p *Process) awaitReply(ctx context.Context, wantedType Type, reply any) error {
 	// End a blocked read when the context ends, and allow reads again afterwards.
 	deadlineSet := make(chan struct{})

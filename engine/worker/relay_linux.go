@@ -10,7 +10,8 @@ import (
 )
 
 // relay acts as a worker on a control socket (ctl), while the worker itself runs on another machine, the host: it
-// passes the parent's commands on to the host, until either side ends.
+// passes the parent's commands on to the host, until either side ends. It returns nil after a shutdown, and otherwise
+// why it ended.
 func (g *joinedWorker) relay(ctl *net.UnixConn) error {
 	g.ctlMu.Lock()
 	g.ctl = ctl

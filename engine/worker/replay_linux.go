@@ -12,15 +12,17 @@ import (
 	"inferplan/engine/replay"
 )
 
-// openReplay opens the engine that executes nothing. engine/replay computes the answers from the inputs, and a run
-// lasts as long as the plan says (StageSpec.InferNS). That time is waited for here, because Go's timers may be a
-// millisecond late in an idle process.
+// openReplay opens an engine for a worker that executes no models, by which a plan can be served on a machine without
+// its models and devices. Answers are computed from the inputs (engine/replay). The times of runs are the plan's
+// (StageSpec.InferNS), and are waited for by the bindings of this file, not by engine/replay, because Go's timers may
+// be a millisecond late in an idle process. It sets the timer slack of the calling thread.
 func openReplay(_ context.Context, h *Hello) (Loader, error) {
 	// Without this the kernel may wake a sleeper late, by a slack of 50 us.
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("set the timer slack: %w", err)
 	}
 	d := engine.Device{ID: fmt.Sprintf("replay:%d", h.Device.Index), Kind: h.Device.Kind, Name: "replay", Share: max(h.Device.Share, 1)}
+	// engine/replay itself takes no time for a run.
 	noTime := func(string, int, int, engine.Device, int) (time.Duration, error) { return 0, nil }
 	return &replayLoader{replay.New(noTime, replay.Options{Devices: []engine.Device{d}}), d}, nil
 }
@@ -45,7 +47,7 @@ func (r *replayLoader) Cut(_ context.Context, s *StageSpec) (*engine.Submodel, e
 }
 
 // Load takes the time that the plan gives for loading the stage, which is shorter if the model comes from the host's
-// memory.
+// memory. s.LoadNS has both times in nanoseconds: from memory, and from the file. A model in memory has bytes.
 func (r *replayLoader) Load(ctx context.Context, s *StageSpec, m *engine.Submodel) (engine.Block, error) {
 	loadTime := s.LoadNS[1]
 	if len(m.ONNX) > 0 {

@@ -106,7 +106,8 @@ func Token(path string) (token []byte, created bool, err error) {
 	return token, created, nil
 }
 
-// makeCertificate makes a key and a self-signed certificate for it, and returns both as PEM.
+// makeCertificate makes a key and a self-signed certificate for it, and returns both as PEM. Hosts that join trust
+// the certificate by its pin (its SHA-256), which the user copies to them.
 func makeCertificate(now time.Time) ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -60,7 +60,7 @@ func Serve(ctx context.Context, fd int, engines map[string]Opener) error {
 }
 
 // serve runs a worker on the socket fd until the parent shuts it down or ends. ownsProcess says that the process does
-// nothing else.
+// nothing else. engines are those of this build, by name.
 func serve(ctx context.Context, fd int, engines map[string]Opener, ownsProcess bool) error {
 	s := &server{control: control{fd: fd, ownsProcess: ownsProcess}, engines: engines, segments: map[uint32]*Segment{}, blocks: map[uint32]engine.Block{}, probeBindings: map[uint32]probeBinding{}}
 	// When the context ends, the shutdown makes recvmsg return end-of-file.
@@ -205,7 +205,7 @@ func (s *server) hello(ctx context.Context, p []byte) (*Welcome, error) {
 }
 
 // load handles a load frame: it cuts a stage (a range of a model's blocks) out of its model and loads it onto the
-// device, unless another stage has loaded the same blocks.
+// device, unless another stage has loaded the same blocks. It fills in the table of stages.
 func (s *server) load(ctx context.Context, p []byte) (*LoadedStage, error) {
 	spec, err := parseJSON[StageSpec](TypeLoad, p)
 	if err != nil {
@@ -298,8 +298,9 @@ func (s *server) prepare(ctx context.Context, p []byte) (*ReadyReply, error) {
 	return &ReadyReply{Answers: TypePrepare.String(), ID: l.ID, WarmNS: monotonic() - start}, nil
 }
 
-// executeRun handles a run frame: it runs a stage (a range of a model's blocks) once on a batch in shared memory,
-// and sends the result with its times. A run that fails is answered with the error.
+// executeRun handles a run frame: it runs a stage (a range of a model's blocks) once on a batch in shared memory, and
+// sends the result with its times. A run that fails is answered with the error. The first run begins the steady
+// state, in which the garbage collector is off.
 func (s *server) executeRun(ctx context.Context, p []byte) error {
 	r, err := ParseRun(p)
 	if err != nil {

@@ -90,7 +90,8 @@ func (s *server) sharedContent(spec *StageSpec) *stageContent {
 }
 
 // makeReady binds the first slots of a stage (places of inputs and outputs in shared memory, l.WarmSlots of them) at
-// every batch size that is made ready, and runs the stage once at each, so that no first request pays for that.
+// every batch size that is made ready, and runs the stage once at each, so that no first request pays for that. Slots
+// follow each other in the worker's own segment, from l.Base on.
 func (s *server) makeReady(ctx context.Context, st *stage, l Layout) error {
 	switch {
 	case s.outputSegment == nil:

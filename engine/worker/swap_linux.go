@@ -208,7 +208,8 @@ func (w *swapper) sendResult(a *SwapResult) {
 }
 
 // swapIn loads all stages of a swap onto the device, or none if one fails or they would exceed the device's memory.
-// fromFile is the number of stages that were read from files.
+// fromFile is the number of stages that were read from files. w.takenBytes counts the bytes on the device, of at most
+// w.memory (0: no limit), by the parent's figures (q.Bytes).
 func (w *swapper) swapIn(q *swapJob) (fromFile int, err error) {
 	if w.memory > 0 && w.takenBytes+q.Bytes > w.memory {
 		return 0, fmt.Errorf("%w: %d bytes are to be loaded, and %d of %d are taken", ErrMemory, q.Bytes, w.takenBytes, w.memory)
@@ -286,8 +287,10 @@ func (w *swapper) isIdle() bool { return w.unanswered.Load() == 0 }
 // closeTimeout is the time that a worker waits for a swap before it ends.
 const closeTimeout = time.Second
 
-// close ends the goroutine that does swaps, and unmaps the models, when the worker ends. It returns false if a load
-// does not end in time: the memory of the worker is then freed with its process (ownsProcess).
+// close ends the goroutine that does swaps (loading stages onto the device, or removing them), and unmaps the models
+// that were kept for them, when the worker ends. If the worker is the only work of its process (ownsProcess), it
+// waits for a load under way at most closeTimeout, and otherwise without a limit. It returns false if the load did
+// not end in that time: the memory is then freed with the process.
 func (w *swapper) close(ownsProcess bool) (complete bool) {
 	w.cancel()
 	if w.queue == nil {

@@ -87,9 +87,9 @@ var timeColumns = map[string]time.Duration{"second": time.Second, "t_s": time.Se
 // otherColumns are known columns that hold neither counts nor a usable time.
 var otherColumns = []string{"day", "client", "active_clients", "rate_weighted_interarrival_cv", "interarrival_cv"}
 
-// newCounts reads the header of a file with counts of requests per interval, and returns the source that spreads
-// them over the intervals. The time between arrivals is exponential or, for another coefficient of variation CV,
-// gamma. A CV or scale of 0 stands for 1.
+// newCounts reads the header of a file with counts of requests per interval, and returns the source that spreads them
+// over the intervals. The time between arrivals is exponential or, for another coefficient of variation CV, gamma. A
+// CV or scale of 0 stands for 1. The counts are multiplied by the scale.
 func newCounts(f *csvfile.File, rng *rand.Rand, opt CountsOptions) (*Counts, error) {
 	switch {
 	case opt.Interval <= 0:
@@ -171,6 +171,7 @@ func (c *Counts) Peek(r *Request) bool {
 			return false
 		}
 	}
+	// offsets are shares of the interval.
 	arrivedAt := c.start + time.Duration(c.offsets[c.nextInInterval]*float64(c.opt.Interval))
 	c.nextInInterval++
 	if c.opt.End > 0 && arrivedAt >= c.opt.End {
@@ -188,8 +189,9 @@ const maxPerInterval = 10_000_000
 // maxTime bounds the time that a trace may span: a century.
 const maxTime = 100 * 365 * 24 * time.Hour
 
-// interval reads the next row and draws the arrivals in its interval. Fractions of requests add up from row to
-// row. It returns false at the end or after an error.
+// interval reads the next row and draws the arrivals in its interval. Fractions of requests add up from row to row.
+// It returns false at the end or after an error. c.total counts the requests expected up to this interval, and
+// c.emittedRequests those drawn before it. It fills c.offsets.
 func (c *Counts) interval() bool {
 	if err := c.table.Next(); err != nil {
 		c.err = err

@@ -45,6 +45,7 @@ func Lengths(l *formats.Lengths, rng *rand.Rand) func() int32 {
 		location, scale := lognormalParameters(l)
 		return func() int32 { return clamp(math.Exp(location + scale*rng.NormFloat64())) }
 	case formats.LengthsLogT:
+		// The limit keeps the exponential finite.
 		t := distuv.StudentsT{Mu: l.Location, Sigma: l.Scale, Nu: l.Tail, Src: rng}
 		return func() int32 { return clamp(math.Exp(min(t.Rand(), 40))) }
 	case formats.LengthsEmpirical:
@@ -84,8 +85,8 @@ func weightAt(l *formats.Lengths, i int) float64 {
 // meanOf is the number of draws over which the mean of a limited distribution is taken.
 const meanOf = 20_000
 
-// MeanLength returns the mean of a distribution of token counts as Lengths draws it, over a fixed stream of draws
-// if there is no simple form. For a nil distribution it is 1.
+// MeanLength returns the mean of a distribution of token counts as Lengths draws it, over a fixed stream of draws if
+// there is no simple form. For a nil distribution it is 1. meanOf is the number of draws.
 func MeanLength(l *formats.Lengths) float64 {
 	n, sum := meanOf, 0.0
 	switch {

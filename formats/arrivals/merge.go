@@ -3,7 +3,8 @@ package arrivals
 import "errors"
 
 // Merge interleaves sources by time. Requests of the same instant come in the order of the sources, so that the
-// result is deterministic.
+// result is deterministic. The result holds the next request of each source (head) and a heap of the sources by the
+// time of theirs.
 func Merge(sources ...Source) Source {
 	if len(sources) == 1 {
 		return sources[0]
@@ -51,8 +52,8 @@ func (m *merge) isBefore(a, b int32) bool {
 	return x < y || x == y && a < b
 }
 
-// siftDown restores the heap below position i: it swaps the source there with its earlier child until neither
-// child comes before it.
+// siftDown restores the heap below position i: it swaps the source there with its earlier child until neither child
+// comes before it. Positions are indices into m.heap, whose entries are indices into m.sources.
 func (m *merge) siftDown(i int) {
 	for {
 		child := 2*i + 1

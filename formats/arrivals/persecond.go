@@ -37,7 +37,7 @@ func readPerSecond(f *csvfile.File) ([]float64, error) {
 		return nil, err
 	}
 
-	// Find the column of seconds, which may be absent, and the one of counts.
+	// Find the column of seconds, which may be absent (-1), and the one of counts.
 	second, count := -1, -1
 	for i, name := range t.Header {
 		switch unit := timeColumns[name]; {

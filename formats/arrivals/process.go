@@ -21,7 +21,8 @@ func Poisson(rng *rand.Rand, model int32, rps float64, end time.Duration) Source
 }
 
 // Gamma returns arrivals with gamma-distributed gaps of the given coefficient of variation: below 1 smoother than
-// Poisson, above 1 burstier. A cv of 0 gives even gaps, without the offset of Uniform.
+// Poisson, above 1 burstier. A cv of 0 gives even gaps, without the offset of Uniform. rps is the mean rate in
+// requests per second, model the index that the requests get, and end their end.
 func Gamma(rng *rand.Rand, model int32, rps, cv float64, end time.Duration) Source {
 	switch {
 	case cv == 0:
@@ -44,7 +45,7 @@ func Uniform(model int32, rps float64, end time.Duration) Source {
 }
 
 // Process returns the arrivals that a document describes. If spec is nil, they are Poisson. Traces are opened with
-// OpenTrace.
+// OpenTrace. rps is the rate in requests per second, model the index that the requests get, and end their end.
 func Process(spec *formats.Arrivals, rng *rand.Rand, model int32, rps float64, end time.Duration) (Source, error) {
 	if spec == nil {
 		spec = &formats.Arrivals{}

@@ -35,13 +35,16 @@ type session struct {
 	context int32
 }
 
-// next sets r to the next request, as a turn of a session. With probability 1-1/Turns it continues the open
-// session whose user has waited longest since thinking ended; otherwise, or if no session is ready, it starts a
-// new one. Its prompt then repeats a part of the session's context, which all turns so far make up.
+// next sets r to the next request, as a turn of a session. With probability 1-1/Turns it continues the open session
+// whose user has waited longest since thinking ended; otherwise, or if no session is ready, it starts a new one. Its
+// prompt then repeats a part of the session's context, which all turns so far make up. spec has the mean turns of a
+// session, the tokens that all sessions share, the share of the context that a prompt repeats, and the mean time of
+// thinking.
 func (w *sessionSource) next(r *Request) bool {
 	if !w.source.Peek(r) {
 		return false
 	}
+	// turn is the index of the session that goes on, or -1 for a new one.
 	turn := -1
 	if w.rng.Float64() < 1-1/w.spec.Turns {
 		for i := range w.open { // the one that has waited longest

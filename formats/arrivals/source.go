@@ -75,7 +75,8 @@ func (c *mappedSource) Peek(r *Request) bool { return c.transform(r) }
 func (c *mappedSource) Err() error           { return Err(c.Source) }
 func (c *mappedSource) Close() error         { return Close(c.Source) }
 
-// OnlyModels returns a source with only those requests of s whose models are wanted.
+// OnlyModels returns a source with only those requests of s whose models are wanted. isWanted is by the index of the
+// model.
 func OnlyModels(s Source, isWanted []bool) Source {
 	return &mappedSource{s, func(r *Request) bool {
 		for s.Peek(r) {

@@ -92,6 +92,7 @@ func OpenTrace(path string, models []string, opts ...TraceOption) (*Trace, error
 
 // newTrace reads the header of a trace file, a CSV file with a row per request, and returns the source of its
 // requests. models are those that its rows may name, as indexes into the list; an option gives the class of each.
+// keys holds model and class of each index, and names each model once.
 func newTrace(f *csvfile.File, models []string, opts []TraceOption) (*Trace, error) {
 	tab, err := csvfile.NewTable(f)
 	if err != nil {
@@ -125,7 +126,7 @@ func (t *Trace) columns() error {
 		t.columnIndex[i] = -1
 	}
 
-	// Find the columns by their names.
+	// Find the columns by their names. columnIndex has, for each known column, its place in the file or -1.
 	for i, name := range t.table.Header {
 		c, ok := traceColumns[name]
 		if !ok && t.opt.lenient {
@@ -147,7 +148,8 @@ func (t *Trace) columns() error {
 			Hint: "counts per second or minute are converted by `plan import trace --counts`"}
 	}
 
-	// Without a column of models, all requests are for the only model.
+	// Without a column of models, all requests are for the only model. opt.model is the index that an option gives to
+	// all requests, or -1.
 	if t.columnIndex[colModel] < 0 && t.opt.model < 0 {
 		if len(t.names) > 1 {
 			return &document.Error{File: t.table.Name, Line: 1, Column: 1, Found: "no column model", Expected: "one, because there are several models: " + strings.Join(t.names, ", ")}

@@ -69,7 +69,8 @@ func typeOf(text string, depth int) *cel.Type {
 	return nil
 }
 
-// NewScope returns a scope: the names that expressions may use, with their types. A name may contain dots.
+// NewScope returns a scope for conditions (expressions of Google's CEL): the names that they may use, each with its
+// type as text, such as int or list(string). A name may contain dots.
 func NewScope(names map[string]string) (*Scope, error) {
 	options := []cel.EnvOption{cel.ParserExpressionSizeLimit(MaxLength), cel.ParserRecursionLimit(50)}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
@@ -141,7 +142,8 @@ func (v Lookup) ResolveName(name string) (any, bool) { return v(name) }
 func (Lookup) Parent() cel.Activation { return nil }
 
 // evaluate returns the value of the expression. Any failure becomes an error, a panic too, because a server that
-// evaluates must survive any request.
+// evaluates must survive any request. values looks up the names in the expression. An expression without names was
+// evaluated when it was compiled.
 func (x *Expression) evaluate(values Lookup) (_ ref.Val, err error) {
 	if x.constant != nil {
 		return x.constant, nil

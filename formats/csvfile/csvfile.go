@@ -45,7 +45,8 @@ func Open(path string) (*File, error) {
 	return x, nil
 }
 
-// New returns r as a file, unpacked if it is gzip. Binary data is an error. Errors use name for it.
+// New returns r as a file, unpacked if it is gzip. Binary data is an error. Errors use name for it. If the name ends
+// in .gz but the content is plain text, isPlain is set, for hints in errors.
 func New(r io.Reader, name string) (*File, error) {
 	f := &File{Name: name, Reader: bufio.NewReaderSize(r, 1<<16)}
 	if magic, _ := f.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
@@ -325,7 +326,8 @@ func (t *Table) documentError(err error) error {
 	return fmt.Errorf("reading %s: %w", t.Name, err)
 }
 
-// Fail returns an error about field i of the current row, with its position in the file.
+// Fail returns an error about field i of the current row, with its position in the file. i is the index of the
+// field's column, and column its name for the error, or "".
 func (t *Table) Fail(i int, column, found, expected string) *document.Error {
 	line, col := t.csv.FieldPos(i)
 	e := &document.Error{File: t.Name, Line: line, Column: col, Path: column, Found: found, Expected: expected}

@@ -152,8 +152,8 @@ func (r *Recorder) addOptional(path string, old, new *float64, unit string, d di
 	r.addPresence(path, old, new, text, func() { r.addFigure(path, *old, *new, unit, d) })
 }
 
-// addPresence records a number that only one side has as added or removed. If both have it, it calls both to
-// compare them.
+// addPresence records a number that only one side has as added or removed. If both have it, it calls both to compare
+// them. old and new are nil on a side that lacks the number. path names it, and text formats it.
 func (r *Recorder) addPresence(path string, old, new *float64, text func(float64) string, both func()) {
 	switch {
 	case old != nil && new != nil:
@@ -233,7 +233,8 @@ type pair[T any] struct {
 	a, b *T
 }
 
-// pairByName pairs two lists by name: the entries of a, in its order, and then those that are only in b.
+// pairByName pairs two lists by name: the entries of a, in its order, and then those that are only in b. On each side
+// the first entry of a name counts; the field of a side without one is nil.
 func pairByName[T any](a, b []T, name func(*T) string) []pair[T] {
 	var out []pair[T]
 	index := map[string]int{}

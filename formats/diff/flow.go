@@ -6,8 +6,9 @@ import (
 	"inferplan/formats"
 )
 
-// Flows records what changed between the applications of two plans, besides their deployment. For workflows it
-// also compares copies at the start, loads, segments and expected paths. A plan of another kind has none of these.
+// Flows records what changed between the applications of two plans, besides their deployment. For workflows it also
+// compares copies at the start, loads, segments and expected paths. A plan of another kind has none of these. A
+// segment is a part of a workflow whose modules run without a decision between them.
 func Flows(oldPlan, newPlan *formats.Plan, r *Recorder) {
 	a, b := orZero(formats.FlowOf(oldPlan)), orZero(formats.FlowOf(newPlan))
 	r.section = "applications"

@@ -53,8 +53,8 @@ func (r *Recorder) addGear(path string, a, b *formats.Gear) {
 	}
 }
 
-// cascade returns a gear's models as text, in the order in which they are asked, with the threshold below which
-// each forwards, and the smallest queue if that is not 1.
+// cascade returns a gear's models as text, in the order in which they are asked, with the threshold below which each
+// forwards, and the smallest queue if that is not 1. Level 0 is the last model, which forwards nothing.
 func cascade(g *formats.Gear) string {
 	parts := document.Map(g.Stages, func(s *formats.GearStage) string {
 		text := s.Model

@@ -126,8 +126,9 @@ func (r *Recorder) addPipelines(a, b *formats.Plan) {
 	}
 }
 
-// modelPipelines records what changed between a model's pipelines in two plans. Pipelines have no names, so it
-// pairs them: first those of the same shape, then those on the same devices. What is left was removed or added.
+// modelPipelines records what changed between a model's pipelines in two plans. Pipelines have no names, so it pairs
+// them: first those of the same shape, then those on the same devices. What is left was removed or added. A pipeline
+// is the copies of a model, cut into stages on devices.
 func (r *Recorder) modelPipelines(model string, a, b []formats.Pipeline) {
 	partner, isMatched := slices.Repeat([]int{-1}, len(a)), make([]bool, len(b))
 
@@ -254,7 +255,8 @@ func bytesText(b document.Bytes) string {
 	return b.String()
 }
 
-// addUsage records how the number of devices that plans use changed, for each kind in all and by model.
+// addUsage records how the number of devices that plans use changed, for each kind in all and by model. The keys of
+// use are the model and the kind of device.
 func (r *Recorder) addUsage(a, b *formats.Plan) {
 	r.section = "devices"
 	oldUse, newUse := gpus(a), gpus(b)

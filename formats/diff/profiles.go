@@ -101,7 +101,7 @@ func (r *Recorder) profileModel(a, b *formats.ProfileModel, tolerance float64) {
 }
 
 // addLatency records the change of a latency if it is more than tolerance, a part of the old one. block is an
-// index into the blocks of m, or WholeModel. p says where it was measured.
+// index into the blocks of m, or WholeModel. m is the model, and at the measurement: device kind, share and batch size.
 func (r *Recorder) addLatency(m *formats.ProfileModel, at *formats.Measurement, block int, a, b *formats.Latency, tolerance float64) {
 	rel := relative(float64(a.WallUS), float64(b.WallUS))
 	if rel == nil || math.Abs(*rel) <= tolerance {
@@ -144,6 +144,7 @@ func (r *Recorder) addLatencies(blockChanges []BlockChange) {
 		moves := document.Map(list, func(c *BlockChange) float64 { return c.Relative })
 		slices.Sort(moves)
 		minRatio, maxRatio := moves[0], moves[len(moves)-1]
+		// A range is better or worse only if all its changes are.
 		note := ""
 		if minRatio > 0 || maxRatio < 0 {
 			note = verdictOf(0, minRatio, lessIsBetter)

@@ -9,7 +9,7 @@ import (
 )
 
 // Queues records what changed between two plans of LLM servers: the number of identical instances, classes of
-// requests, and the first request groups.
+// requests, and the first request groups. An instance is a server of language models on a number of devices.
 func Queues(a, b *formats.Plan, r *Recorder) {
 	x, y := formats.QueueOf(a), formats.QueueOf(b)
 	if x == nil || y == nil {

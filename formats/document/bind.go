@@ -45,7 +45,7 @@ var structInfos sync.Map // reflect.Type to *structInfo
 
 // infoOf returns how documents name the fields of a struct type: from the json tags, with what may be left out and
 // the defaults. It is computed once per type. A field with the tag "section" holds one of several types, chosen by
-// the name of a field in the document.
+// the name of a field in the document. The tags default and check hold a default and the name of a rule.
 func infoOf(t reflect.Type) *structInfo {
 	if v, ok := structInfos.Load(t); ok {
 		return v.(*structInfo)
@@ -97,6 +97,9 @@ func (b *binder) fail(n *node, expected, hint string) {
 	b.findings.add(b.src.fail(n.pos, string(b.path), n.describe(), expected, hint))
 }
 
+// bind sets v, a field of a document's Go type, from the node n, by v's type: first the types that documents write in
+// a form of their own, such as times and sizes, then the others by their kind. What does not fit is recorded as a
+// finding at b.path, and v stays as it was.
 func (b *binder) bind(n *node, v reflect.Value) {
 	// Types with a form of their own come first.
 	switch v.Type() {
@@ -168,7 +171,8 @@ func (b *binder) bind(n *node, v reflect.Value) {
 }
 
 // object sets the struct v from the object n. Fields that v does not have are errors unless b.partial is set, and
-// required fields that n leaves out are errors.
+// required fields that n leaves out are errors. Of a type with sections (one of several types, chosen by the name of
+// the field), the section is bound too.
 func (b *binder) object(n *node, v reflect.Value) {
 	if n.kind != objectNode {
 		b.fail(n, "an object", "")
@@ -179,7 +183,7 @@ func (b *binder) object(n *node, v reflect.Value) {
 		b.findOptions(n, info)
 	}
 	var seenFields uint64 // a bit per field; no document type has more than 64
-	allSeen := false      // whether seen has all fields
+	allSeen := false      // whether seenFields has all fields of n, also those that come later
 	mark := len(b.path)
 
 	// Bind the fields that the type has, and report the others.

@@ -31,7 +31,8 @@ func (c *Checker) FailIf(isWrong bool, path string, found any, expected string, 
 	return c.HintIf(isWrong, path, found, expected, "")
 }
 
-// HintIf adds a finding with a hint if isWrong is set, and returns isWrong. found is as FailIf takes it.
+// HintIf adds a finding with a hint if isWrong is set, and returns isWrong. found is a number, a time, or a text that
+// is used as it is. If enough findings are recorded already, none is added.
 func (c *Checker) HintIf(isWrong bool, path string, found any, expected, hint string) bool {
 	if !isWrong || c.isFull() {
 		return isWrong

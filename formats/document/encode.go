@@ -17,8 +17,9 @@ import (
 // lineWidth is the column up to which a list or a small object stays on one line.
 const lineWidth = 110
 
-// toNode is the inverse of binder.bind. Fields are in the order of the type, optional zero fields are left out,
-// and empty lists and maps are written as such, never as null.
+// toNode is the inverse of binder.bind. Fields are in the order of the type, optional zero fields are left out, and
+// empty lists and maps are written as such, never as null. Numbers that are NaN or infinite, and texts that are not
+// UTF-8, are errors. path is for errors.
 func toNode(v reflect.Value, path string) (node, error) {
 	// Types with a form of their own come first.
 	switch v.Type() {
@@ -177,9 +178,9 @@ func Join(path, name string) string {
 // appendCompact writes JSON without any space.
 func appendCompact(b []byte, n *node) []byte { return appendLine(b, n, "") }
 
-// appendPretty appends a value as JSON for people, with two spaces per level. An object without inner objects, and
-// a list of plain values, is on one line if it fits. Longer lists of plain values are filled line by line. indent
-// counts the levels around it, column the characters before it on its line.
+// appendPretty appends a value as JSON for people, with two spaces per level. An object without inner objects, and a
+// list of plain values, is on one line if it fits. Longer lists of plain values are filled line by line. indent
+// counts the levels around it, column the characters before it on its line. It returns the extended b.
 func appendPretty(b []byte, n *node, indent, column int) []byte {
 	if n.kind < listNode || n.len() == 0 {
 		return appendCompact(b, n)

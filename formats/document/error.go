@@ -173,21 +173,23 @@ func editDistance(a, b string, limit int) int {
 	if len(a) > 100 || len(a)-len(b) >= limit || len(b)-len(a) >= limit {
 		return limit
 	}
-	previousRow, currentRow, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	rowBeforeLast, lastRow, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
 	}
+	// Fill the table of distances row by row. After the rotation, row is the row of i, lastRow that of i-1 and
+	// rowBeforeLast that of i-2, which a swap needs.
 	for i := 1; i <= len(a); i++ {
-		previousRow, currentRow, row = currentRow, row, previousRow
+		rowBeforeLast, lastRow, row = lastRow, row, rowBeforeLast
 		row[0] = i
 		for j := 1; j <= len(b); j++ {
 			cost := 1
 			if a[i-1] == b[j-1] {
 				cost = 0
 			}
-			row[j] = min(currentRow[j]+1, row[j-1]+1, currentRow[j-1]+cost)
+			row[j] = min(lastRow[j]+1, row[j-1]+1, lastRow[j-1]+cost)
 			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], previousRow[j-2]+1)
+				row[j] = min(row[j], rowBeforeLast[j-2]+1)
 			}
 		}
 	}

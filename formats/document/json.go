@@ -192,8 +192,8 @@ func (p *jsonParser) list(depth int) {
 	}
 }
 
-// child reads the current value of a text that was checked before. It skips the contents of a list or object,
-// which it returns as text.
+// child reads the current value of a text that was checked before. It skips the contents of a list or object, which
+// it returns as text. The position of the result counts from the beginning of that text.
 func (p *jsonParser) child() node {
 	c := p.s[p.i]
 	if c != '{' && c != '[' {
@@ -226,8 +226,9 @@ func (p *jsonParser) child() node {
 	}
 }
 
-// eachMember calls f with every child of a list or object that scanJSON has checked, until f returns false. base is the
-// position of its text in the document.
+// eachMember calls f with every child of a list or object that scanJSON has checked, until f returns false. base is
+// the position of its text in the document. object says that it is an object, whose children have keys; the key of a
+// list's child is empty.
 func (p *jsonParser) eachMember(object bool, base int64, f func(k *key, item *node) bool) {
 	p.i++
 	p.space()

@@ -115,7 +115,7 @@ func readFile(path string) (string, error) {
 		return "", &Error{File: path, Found: "a folder", Expected: "a file"}
 	}
 	// Read only the beginning of a file that does not begin like a text, because a device has no end.
-	head := make([]byte, 64<<10)
+	head := make([]byte, 64<<10) // the beginning
 	n, rerr := io.ReadFull(f, head)
 	if head = head[:n]; rerr == nil && !beginsText(head) {
 		return string(head), nil // decoding it will report what it is
@@ -142,8 +142,8 @@ func readFile(path string) (string, error) {
 	return text.String(), nil
 }
 
-// beginsText returns whether the beginning of a file looks like a text: UTF-8 without zero bytes. Its last
-// character may be incomplete.
+// beginsText returns whether the beginning of a file looks like a text: UTF-8 without zero bytes. Its last character
+// may be incomplete. So it also tries the text without its last one to three bytes.
 func beginsText(head []byte) bool {
 	for end := range utf8.UTFMax {
 		if end <= len(head) && utf8.Valid(head[:len(head)-end]) {
@@ -153,8 +153,8 @@ func beginsText(head []byte) bool {
 	return false
 }
 
-// parse parses a text into nodes. The ending of name selects JSON or YAML; without a known ending, a text that
-// starts with a brace is JSON.
+// parse parses a text into nodes. The ending of name selects JSON or YAML; without a known ending, a text that starts
+// with a brace is JSON. The source has the text and finds lines in it.
 func parse(text, name string) (*source, node, error) {
 	src := &source{file: name, text: strings.TrimPrefix(text, "\ufeff")}
 	if zeroByte := strings.IndexByte(src.text, 0); zeroByte >= 0 && utf8.ValidString(src.text) && encodingHint(src.text) == "" {

@@ -70,8 +70,9 @@ func (n *node) len() int {
 	return count
 }
 
-// eachChild calls f with each value of a list or object, and its key, until f returns false. Both are valid only
-// during the call.
+// eachChild calls f with each value of a list or object, and its key, until f returns false. Key and value are valid
+// only during the call; the key of a list's value is empty. Lists and objects of JSON keep their text instead of
+// children (scanJSON), and are parsed anew here. Other kinds of values have no children.
 func (n *node) eachChild(f func(k *key, item *node) bool) {
 	if n.kind < listNode {
 		return
@@ -153,7 +154,8 @@ const stretchLength = 64 << 10
 
 // locate returns the line and column of a position, the column in characters. For JSON a position is an offset in
 // bytes; it counts the line breaks before it from the last of the stretches whose counts are kept. For YAML it has
-// the line in the upper half.
+// the line in the upper half. The first call for a JSON text counts the line breaks of stretches of stretchLength
+// bytes, and stores the sums.
 func (s *source) locate(pos int64) (line, column int) {
 	if s.yaml {
 		return int(pos >> 32), int(pos & 0xFFFFFFFF)

@@ -137,7 +137,8 @@ func (o *Option) isInRange(x float64) bool {
 	return x >= o.Min && !math.IsInf(x, 0) && (o.Max == 0 || x < o.Max || x == o.Max && !o.MaxExcluded)
 }
 
-// Expected returns a description of the values that the option accepts, for messages.
+// Expected returns a description of the values that the option accepts, for messages. Max 0 stands for no upper
+// limit.
 func (o *Option) Expected() string {
 	switch o.Type {
 	case FlagOption:

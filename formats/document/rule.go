@@ -30,7 +30,8 @@ func wordsRule(tag string) *Rule {
 	return &Rule{Words: strings.Split(tag, "|")}
 }
 
-// ruleOf returns the rule that a field's tag lists or names, or nil without a tag.
+// ruleOf returns the rule that a field's tag lists or names, or nil without a tag. words is a rule that the tag lists
+// itself; a name that c.rules does not have is an error of the program.
 func (c *Checker) ruleOf(f *fieldInfo) *Rule {
 	if f.words != nil || f.rule == "" {
 		return f.words

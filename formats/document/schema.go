@@ -48,8 +48,8 @@ func parseSchema(text string) (node, error) {
 	return root.parsed(), nil
 }
 
-// sectionChoice returns the schema that holds for a document with one of its sections: the section is there and,
-// if sections have options, kind and options are the section's.
+// sectionChoice returns the schema that holds for a document with one of its sections: the section is there and, if
+// sections have options, kind and options are the section's. options says whether sections have options.
 func sectionChoice(section string, options bool) node {
 	out := objectOf("required", listNodeOf(textNode(section)))
 	if options {

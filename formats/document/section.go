@@ -30,7 +30,8 @@ func (info *structInfo) sectionName(typ reflect.Type) string {
 }
 
 // findOptions finds which options a plan may have, before its fields are bound. They depend on its kind, which may
-// stand anywhere in the document. An unknown kind is recorded as an error, and the options are then not checked.
+// stand anywhere in the document. An unknown kind is recorded as an error, and the options are then not checked. It
+// sets b.options.
 func (b *binder) findOptions(n *node, info *structInfo) {
 	kind := n.field("kind")
 	if _, has := info.byName["kind"]; !has || kind == nil || kind.kind != stringNode {

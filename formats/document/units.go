@@ -85,8 +85,9 @@ func (m Micros) append(b []byte) []byte {
 	return b
 }
 
-// scaleDecimal returns text * 10^pow exactly, or an error if that is no 64-bit integer. Exponents are accepted. No
-// floating-point numbers are involved.
+// scaleDecimal returns the number in text, times 10 to the power pow, exactly, such as the nanoseconds of a number of
+// microseconds (pow 3). It returns errPrecise if that is not whole, and errTooLarge if it does not fit 64 bits.
+// Exponents are accepted. No floating-point numbers are involved.
 func scaleDecimal(text string, pow int) (int64, error) {
 	s, negative := strings.CutPrefix(text, "-")
 	mantissa, exponent, err := decimal(s)

@@ -73,7 +73,8 @@ func marshalValid(doc any) ([]byte, error) {
 }
 
 // WriteBytes writes a file by the rules of WriteFile: it writes a temporary file in the same folder, flushes it to
-// disk, and then renames it.
+// disk, and then renames it. It returns whether the file changed: a file with equal content is left alone. Without
+// force, a file with other content is an ExistsError. A pipe or terminal is written to directly.
 func WriteBytes(path string, data []byte, force ...Force) (changed bool, err error) {
 	isForced := slices.Contains(force, true)
 	target, mode, exists, err := inspect(path)
@@ -168,8 +169,8 @@ func writeTemp(target string, data []byte, mode fs.FileMode, keepMode bool) (nam
 	return name, nil
 }
 
-// install gives the finished temporary file its name, target. Without force it must not replace a file that
-// appeared meanwhile. A hard link guarantees that, where links exist.
+// install gives the finished temporary file its name, target. Without force it must not replace a file that appeared
+// meanwhile. A hard link guarantees that, where links exist. path is the name for errors.
 func install(tmp, target, path string, force bool) error {
 	if !force {
 		err := os.Link(tmp, target)

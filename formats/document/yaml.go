@@ -15,8 +15,10 @@ import (
 // maxYAML bounds YAML files, in bytes. People write them, while machines write JSON.
 const maxYAML = 1 << 20
 
-// parseYAML reads one YAML document into nodes. It accepts only the part of YAML that is unambiguous: no anchors,
-// aliases, merge keys or tags, plain decimal numbers, one document.
+// parseYAML reads one YAML document into nodes. It accepts only the part of YAML that is unambiguous: plain decimal
+// numbers and one document, and neither anchors, aliases, merge keys nor tags. An error has line and column. A
+// position (start) has the line in its upper 32 bits and the column in the lower. The reader's methods panic with an
+// *Error, which is returned.
 func parseYAML(src *source) (root node, err *Error) {
 	start := int64(1)<<32 | 1
 	if len(src.text) > maxYAML {

@@ -17,8 +17,9 @@ import (
 // completely would take longer than loading them.
 const pieces, pieceBytes = 256, 4096
 
-// Sample adds to a hash what identifies a file of weights, which a model calls by a name: name, size, and pieces
-// of its content at even distances. A file of many gigabytes is not read completely.
+// Sample adds to a hash what identifies a file of weights, which a model calls by a name: name, size, and pieces of
+// its content at even distances. A file of many gigabytes is not read completely. There are `pieces` pieces of
+// pieceBytes each.
 func Sample(f *os.File, name string, h hash.Hash) error {
 	st, err := f.Stat()
 	if err != nil {

@@ -70,7 +70,8 @@ func (a *Accumulator) IsCounted(arrivedAt time.Duration) bool {
 	return arrivedAt >= a.cfg.Warmup && (a.cfg.Duration <= 0 || arrivedAt < a.cfg.Duration)
 }
 
-// Arrive records the arrival of a request for a model, unless it is in the warm-up.
+// Arrive records the arrival of a request for a model, unless it is in the warm-up. model is an index into
+// Config.Models. Times are virtual, or count from the start of the server.
 func (a *Accumulator) Arrive(model int32, arrivedAt time.Duration) {
 	if !a.IsCounted(arrivedAt) {
 		return

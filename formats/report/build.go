@@ -16,8 +16,9 @@ const Unfinished = "unfinished"
 // Build returns the report of this run.
 func (a *Accumulator) Build() *formats.Report { return Merge([]*Accumulator{a}) }
 
-// Merge makes one report of replications: runs of the same configuration under different seeds. The report names
-// the seed of the first run. Counts and latencies are pooled; rates are means over the runs.
+// Merge makes one report of replications: runs of the same configuration under different seeds. The report names the
+// seed of the first run. Counts and latencies are pooled; rates are means over the runs. Without a configured
+// duration it is that of the longest run, until its latest event.
 func Merge(runs []*Accumulator) *formats.Report {
 	firstRun := runs[0]
 	cfg := &firstRun.cfg

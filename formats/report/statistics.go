@@ -105,7 +105,9 @@ func searchRank(limit int, f func(int) bool) int {
 	return lo
 }
 
-// Wilson returns the score interval of a share of which k of n were seen (E. B. Wilson 1927).
+// Wilson returns the ends of the confidence interval of a probability, if k of n independent trials succeeded:
+// Wilson's score interval (E. B. Wilson 1927). confidence is for example 0.95. Without trials the interval is 0 to 1.
+// If none or all succeeded, its end is exactly 0 or 1.
 func Wilson(k, n int64, confidence float64) (lo, hi float64) {
 	if n <= 0 {
 		return 0, 1

@@ -115,6 +115,7 @@ func (im *llmImport) note(format string, args ...any) {
 // makes the numbers doubtful.
 func (im *llmImport) add(key llmruns.InstanceKey) error {
 	// Complete the key, and skip an instance that another engine's files have described.
+	// target is the key without the engine and with the device of the options, if the file names none.
 	target := key
 	if target.Engine = ""; target.Device == "" {
 		target.Device = im.options.Device
@@ -264,7 +265,8 @@ func (im *llmImport) capacity(key llmruns.InstanceKey) (int64, string) {
 const stockLoader = "safetensors"
 
 // loads returns how long loading the model takes: cold, the median of measured loads from disk, and warm, computed
-// from its bytes and the options' rate between host and device. It returns nil if neither is known.
+// from its bytes and the options' rate between host and device. It returns nil if neither is known. Of several
+// loaders' times it takes the engines' own (stockLoader) or, without those, the first loader's.
 func (im *llmImport) loads(key llmruns.InstanceKey) *formats.ModelLoads {
 	l := &formats.ModelLoads{}
 	var times []time.Duration

@@ -57,9 +57,10 @@ func (o *observation) isPrefill() bool {
 	return o.step.Phase == llmruns.Prefill
 }
 
-// countTerms fills row with how often each term counts in the observation: its time is then the sum of row[term] times
-// the term's coefficient. hinge is the number of a prompt's tokens that cost nothing more. A fit has one such row per
-// observation.
+// countTerms fills row with how often each term counts in the observation: its time is then the sum of row[term]
+// times the term's coefficient. hinge is the number of a prompt's tokens that cost nothing more. A fit has one such
+// row per observation. Terms are the parts of an iteration's time, such as a constant base and a cost per token of a
+// prompt. A prompt beside sequences (besidePoint) counts its own terms.
 func (o *observation) countTerms(hinge float64, row *[numTerms]float64) {
 	*row = [numTerms]float64{}
 	if o.besidePoint != nil {
@@ -113,10 +114,11 @@ func Iteration(steps []llmruns.MeasuredStep) (*formats.Iteration, *formats.Itera
 	return fitIteration(observationsOf(steps), tile, 1<<cpuSequenceTerm-1) // all terms but the CPU time of sequences
 }
 
-// FitServed fits an iteration to measurements at a server: sequences that decode alone, and prompts beside them.
-// The CPU time of the server per iteration is part of the base. Its CPU time per sequence can be separated from
-// decoding by the prompts. A pair of tokens costs at most as much as in decoding, because not every server
-// computes in tiles.
+// FitServed fits an iteration to measurements at a server: sequences that decode alone, and prompts beside them. The
+// CPU time of the server per iteration is part of the base. Its CPU time per sequence can be separated from decoding
+// by the prompts. A pair of tokens costs at most as much as in decoding, because not every server computes in tiles.
+// Each element of besidePoints is a prompt, alone or beside sequences that decode, with the time of the iterations
+// that ran it.
 func FitServed(decode []llmruns.MeasuredStep, besidePoints []BesidePoint) (*formats.Iteration, *formats.IterationFit, error) {
 	list := observationsOf(decode)
 	for i := range besidePoints {
@@ -139,7 +141,9 @@ func observationsOf(steps []llmruns.MeasuredStep) []observation {
 }
 
 // fitIteration finds the coefficients of the terms whose bits are set in allowedTerms, and the hinge. The other
-// coefficients are 0. A pair of a prompt's tokens costs at most 1/tile of the cost of reading a token of context.
+// coefficients are 0. A pair of a prompt's tokens costs at most 1/tile of the cost of reading a token of context. The
+// hinge is the number of a prompt's tokens that cost nothing more, because the weights must be read in any case.
+// Times are in nanoseconds. With a tile of 1 the bound is that cost itself.
 func fitIteration(list []observation, tile float64, allowedTerms int) (*formats.Iteration, *formats.IterationFit, error) {
 	hasPrompts := slices.ContainsFunc(list, func(o observation) bool { return o.besidePoint != nil || o.step.Phase != llmruns.Decode })
 	hasDecodes := slices.ContainsFunc(list, func(o observation) bool { return !o.isPrefill() })
@@ -182,7 +186,8 @@ func digits(x float64) float64 {
 // sequence of a small model takes as long as the first, and nothing would be left for the base.
 const basePart = 0.01
 
-// minBase returns the smallest base that a fit may have, in nanoseconds.
+// minBase returns the smallest base (the time of an iteration before any token counts) that a fit may have, in
+// nanoseconds: basePart of the shortest time that any measured iteration took in the mean.
 func minBase(list []observation) float64 {
 	shortest := math.Inf(1)
 	for i := range list {
@@ -195,8 +200,9 @@ func minBase(list []observation) float64 {
 
 // nonNegative returns the coefficients of the terms with the least sum of squared relative errors over the
 // measurements, and that sum. No coefficient is negative, and the base is at least the given one, in nanoseconds. It
-// tries all subsets of the allowed terms; the other coefficients are 0. In subsets without the base, the base has
-// its smallest value. If attention is not negative, it is the fixed coefficient of attentionTerm.
+// tries all subsets of the allowed terms; the other coefficients are 0. In subsets without the base, the base has its
+// smallest value. If attention is not negative, it is the fixed coefficient of attentionTerm. A negative attention is
+// free to be fitted. allowedTerms is a bit set.
 func nonNegative(list []observation, hinge, base, attention float64, allowedTerms int) (bestTerms [numTerms]float64, minError float64) {
 	// Divide each row by its time, so that errors are relative. Attention, if fixed, goes to the other side.
 	rows, residuals := make([][numTerms]float64, len(list)), make([]float64, len(list))

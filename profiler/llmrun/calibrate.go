@@ -8,9 +8,9 @@ import (
 // CPUCost is the CPU time of a server per iteration, and per sequence in it.
 type CPUCost struct{ Iteration, Sequence time.Duration }
 
-// FitCPU finds the two constants with which the model is closest to the runs: the smallest mean of squared
-// relative errors of end-to-end latency and of time per token, request by request. All runs have the same weight.
-// It searches a grid, and then finer ones around the best point.
+// FitCPU finds the CPU time of a server per iteration and per sequence with which its simulation is closest to
+// recorded runs. It minimises the loss of lossOf: squared relative errors of each request's end-to-end latency and
+// time per token. It searches a grid, and then finer ones around the best point.
 func FitCPU(runs ...*Run) (CPUCost, error) {
 	var bestCost CPUCost
 	minLoss := math.Inf(1)
@@ -68,7 +68,8 @@ func Calibrate(runs ...*Run) (CPUCost, error) {
 }
 
 // lossOf returns how badly a model with these constants explains the runs: the sum over the runs of the mean squared
-// relative error of a request's end-to-end latency and time per token.
+// relative error of a request's end-to-end latency and time per token. Each run is simulated with them. A request of
+// one token has no time per token.
 func lossOf(runs []*Run, c CPUCost) (float64, error) {
 	sum := 0.0
 	for _, r := range runs {

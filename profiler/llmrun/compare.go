@@ -51,7 +51,8 @@ func (r *Run) Compare(c CPUCost) (*Comparison, error) {
 	return r.compare(outcomes, counts), nil
 }
 
-// compare computes the figures from what the simulation gives for each request (outcomes) and in all (counts).
+// compare computes the figures from what the simulation gives for each request (outcomes) and in all (counts). In
+// each pair of lists, index 0 is measured and index 1 simulated; times are in seconds.
 func (r *Run) compare(outcomes []llm.Outcome, counts llm.Counts) *Comparison {
 	n := len(outcomes)
 	var e2e, ttft, tpot, queueTimes [2][]float64

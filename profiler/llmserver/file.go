@@ -47,7 +47,8 @@ func PointsFile(profile string) string {
 type samplesByPoint map[Point][]Sample
 
 // readSamples reads the samples of a subject (a model on its devices) from the lines of a file. name is the file's,
-// for errors. A last line that an interruption cut off is left out.
+// for errors. A last line that an interruption cut off is left out. It is called when a run begins, so that an
+// interrupted run continues.
 func readSamples(data []byte, name string, subject Subject) (samplesByPoint, error) {
 	out := samplesByPoint{}
 	in := bufio.NewReader(bytes.NewReader(data))
@@ -92,12 +93,12 @@ func openSamples(path string, subject Subject, discardOld bool) (samplesByPoint,
 	if err != nil {
 		return nil, nil, err
 	}
-	kept := data[:bytes.LastIndexByte(data, '\n')+1]
+	remainingLines := data[:bytes.LastIndexByte(data, '\n')+1]
 	if discardOld && len(known) > 0 {
-		known, kept = samplesByPoint{}, otherSubjects(kept, subject)
+		known, remainingLines = samplesByPoint{}, otherSubjects(remainingLines, subject)
 	}
-	if len(kept) < len(data) {
-		if err := os.WriteFile(path, kept, 0o644); err != nil {
+	if len(remainingLines) < len(data) {
+		if err := os.WriteFile(path, remainingLines, 0o644); err != nil {
 			return nil, nil, fmt.Errorf("keeping samples: %w", err)
 		}
 	}

@@ -27,8 +27,8 @@ const poorFit = 0.3
 // disturbedShare is by which share samples may take longer than the quieter half of them without a note.
 const disturbedShare = 0.1
 
-// makeResult fits the time of an iteration to the samples, and makes an entry of a profile. Without enough samples
-// it returns an error that says what is missing.
+// makeResult fits the time of an iteration to the samples, and makes an entry of a profile. Without enough samples it
+// returns an error that says what is missing. Run calls it at the end. It also sets notes about doubtful numbers.
 func (r *runner) makeResult() (*Result, error) {
 	budget := r.tokenBudget()
 	var decodes []llmruns.MeasuredStep
@@ -50,6 +50,7 @@ func (r *runner) makeResult() (*Result, error) {
 			maxBatch = max(maxBatch, p.Sequences)
 		default:
 			b := llmfit.BesidePoint{Sequences: p.Sequences, Context: s.Context, Prompt: s.Prompt, Iterations: s.Iterations, Chunks: s.Chunks, Elapsed: s.TookUS.D()}
+			// A prompt alone runs in iterations of at most budget tokens each.
 			if p.Kind == prefill && budget > 0 {
 				b.Iterations = (s.Prompt + budget - 1) / budget
 				b.Chunks = b.Iterations
@@ -100,7 +101,8 @@ func (r *runner) makeResult() (*Result, error) {
 }
 
 // measuredPoints returns the points (kinds of samples, with numbers of sequences and tokens) that have samples and
-// that a fit can use, in a fixed order.
+// that a fit can use, in a fixed order. Other kinds, such as load and swap, are times of operations, and are left
+// out.
 func (r *runner) measuredPoints() []Point {
 	var out []Point
 	for p := range r.knownSamples {
@@ -115,7 +117,8 @@ func (r *runner) measuredPoints() []Point {
 }
 
 // undisturbed returns the samples of a point that can be compared, in the order of their times: those with the most
-// frequent number of iterations. Other numbers show that something else ran in between.
+// frequent number of iterations. Other numbers show that something else ran in between. An iteration is one step of
+// the server, in which each running sequence gets a token.
 func (r *runner) undisturbed(p Point) []Sample {
 	counts := map[int]int{} // samples by number of iterations
 	usual := 0
@@ -187,10 +190,10 @@ func (r *runner) sequences(maxSequences int) int {
 	return 0
 }
 
-// tokenBudget returns the most tokens that an iteration of the server processes: the reported number or, without
-// one, that of the chunks in which long prompts ran beside sequences, rounded to the nearest power of two, which
-// engines use. It returns 0 if that is not known, because prompts did not run in chunks, or in chunks of different
-// sizes.
+// tokenBudget returns the most tokens that an iteration of the server processes: the reported number or, without one,
+// that of the chunks in which long prompts ran beside sequences, rounded to the nearest power of two, which engines
+// use. It returns 0 if that is not known, because prompts did not run in chunks, or in chunks of different sizes. At
+// least two points, and more than half of those that ran in chunks, must agree. It then notes the number.
 func (r *runner) tokenBudget() int {
 	if r.facts.Budget > 0 {
 		return r.facts.Budget

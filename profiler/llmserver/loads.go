@@ -17,9 +17,9 @@ import (
 // loadRounds is the number of samples of each load time.
 const loadRounds = 3
 
-// coldLoad loads the model at the beginning of a run if no model is loaded, and returns how long that took: its file
-// may come from disk. It returns 0 if that cannot be measured. Other models of a full server are unloaded when the
-// first request arrives.
+// coldLoad loads the model at the beginning of a run if the server has no model loaded, and returns how long that
+// took: a cold load, because the file may come from disk. It returns 0 if that cannot be measured: the server cannot
+// load models, one is loaded already, or it only wakes from sleep (Sleeper, Releaser).
 func (r *runner) coldLoad(ctx context.Context) (time.Duration, error) {
 	s := r.options.Server
 	if s.Abilities.Switch == llm.FixedModels {
@@ -41,6 +41,7 @@ func (r *runner) coldLoad(ctx context.Context) (time.Duration, error) {
 
 // loads measures how long the server takes to load and unload the model, to put it to sleep and wake it, or to swap
 // it for another, as far as the server can do that and the options allow. It takes at most its share of the budget.
+// Afterwards it has the model answer a short request, so that it is loaded again for the remaining points.
 func (r *runner) loads(ctx context.Context) error {
 	ctx, cancel := context.WithDeadline(ctx, time.Now().Add(time.Duration(loadsShare*float64(r.options.Budget))))
 	defer cancel()

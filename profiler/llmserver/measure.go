@@ -68,7 +68,8 @@ func hasUsage(a *llm.Answer) error {
 }
 
 // begin is called before any point is measured. It measures an empty round trip, finds out how many characters a
-// token has, and returns rough costs of the server, from three short answers.
+// token has, and returns rough costs of the server, from three short answers. The costs are a fixed time per request
+// (start), a time per prompt token in nanoseconds (prompt) and a time per answer token (token).
 func (p *prober) begin(ctx context.Context) (pointCosts, error) {
 	var trips []time.Duration
 	for range 7 {
@@ -95,6 +96,7 @@ func (p *prober) begin(ctx context.Context) (pointCosts, error) {
 		if tokens := a.Usage.OutputTokens - 1; tokens > 0 {
 			c.token = max(time.Microsecond, (a.LastTokenTime-a.FirstTokenTime)/time.Duration(tokens))
 		}
+		// Without the round trip and one token, the time until the first token is that of the prompt.
 		c.start, c.prompt = p.trip+time.Millisecond, float64(max(0, a.FirstTokenTime-p.trip-c.token))/float64(max(1, a.Usage.PromptTokens))
 	}
 	if c.token == 0 {
@@ -151,8 +153,8 @@ type decodeStream struct {
 // settledTokens is the number of tokens after which a sequence counts as decoding.
 const settledTokens = 5
 
-// start sends the requests of a point's sequences, which decode concurrently. The caller waits until ended is
-// closed.
+// start sends the requests of a point's sequences, which decode concurrently. The caller waits until ended is closed.
+// allStarted is closed when every sequence has made settledTokens tokens, and stop cancels all.
 func (p *prober) start(ctx context.Context, point Point) *decodeStream {
 	ctx, cancel := context.WithCancel(ctx)
 	d := &decodeStream{ended: make(chan struct{}), allStarted: make(chan struct{}), stop: cancel}
@@ -204,7 +206,7 @@ func (d *decodeStream) failure() error {
 	return err
 }
 
-// decode measures sequences that decode together: it returns the mean time between the tokenCount of a sequence while
+// decode measures sequences that decode together: it returns the mean time between the tokens of a sequence while
 // all of them decode, and the mean context of a sequence.
 func (p *prober) decode(ctx context.Context, point Point) (Sample, error) {
 	d := p.start(ctx, point)
@@ -304,7 +306,8 @@ func earliest(a, b time.Time) time.Time {
 }
 
 // sampleBeside measures how a prompt slows down sequences that decode: it sends the prompt while they decode, and
-// stops them after the prompt's first token.
+// stops them after the prompt's first token. The sample has the time from the sequences' last token before the prompt
+// to the token that comes with the prompt's first one.
 func (p *prober) sampleBeside(ctx context.Context, point Point) (Sample, error) {
 	d := p.start(ctx, point)
 	defer func() { d.stop(); <-d.ended }()

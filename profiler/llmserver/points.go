@@ -59,7 +59,8 @@ const (
 )
 
 // grid returns the points to measure: prompts alone of growing length, growing numbers of sequences that decode at
-// growing lengths, and prompts beside sequences. It leaves out what the server cannot hold by its limits.
+// growing lengths, and prompts beside sequences. It leaves out what the server cannot hold by its limits. A limit
+// that is not known (0) is replaced by a usual one, except that of the KV memory.
 func grid(l limits) []Point {
 	context, sequences := cmp.Or(l.context, unknownContext), cmp.Or(l.sequences, unknownSequences)
 	isPossible := func(p Point) bool {

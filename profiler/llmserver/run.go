@@ -158,8 +158,10 @@ func (o *Options) check() error {
 	return nil
 }
 
-// plan chooses the points for which the budget has room, the cheapest first, by rough costs c, and returns the
-// expected cost of all.
+// plan chooses the points of the grid that the budget has time for, the cheapest first, and stores them in r.points.
+// A point is a kind of sample (a prompt alone, decoding, a prompt beside it) with numbers of sequences and tokens. c
+// are rough costs of the server, from which it sets the expected time of one sample of each point (r.cost). It
+// returns the expected cost of all, for the user to agree to.
 func (r *runner) plan(c pointCosts) Estimate {
 	e := Estimate{Facts: r.facts, Loads: !r.options.KeepLoaded && r.options.Server.Abilities.Switch != llm.FixedModels}
 	points := grid(limitsOf(r.facts))
@@ -167,7 +169,9 @@ func (r *runner) plan(c pointCosts) Estimate {
 		r.cost[p] = c.costOf(p)
 	}
 
-	// Take the cheapest points first, while the time is enough for the first rounds of each.
+	// Take the cheapest points first, while the time is enough for the first rounds (worthRounds samples) of each.
+	// Loading and unloading the model may take a part of the budget (loadsShare). Samples of earlier runs count. A
+	// point with minRounds samples is known already.
 	slices.SortStableFunc(points, func(a, b Point) int { return cmp.Compare(r.cost[a], r.cost[b]) })
 	remainingTime := time.Until(r.deadline)
 	if e.Loads {
@@ -208,6 +212,8 @@ func (r *runner) measure(ctx context.Context, e Estimate) error {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
+			// Skip a point that has this round's sample, that failed too often, that is tight, that would exceed
+			// the budget, or that has as many sequences as the server was seen not to run at once (tooMany).
 			if len(r.knownSamples[p]) > round || r.failures[p] >= maxFailures || round >= minRounds && r.isTight(p) || time.Now().Add(r.cost[p]).After(r.deadline) || r.tooMany > 0 && p.Sequences >= r.tooMany {
 				continue
 			}
@@ -230,7 +236,8 @@ func (r *runner) isOver(ctx, budgetCtx context.Context) bool {
 }
 
 // sampleOnce takes a sample of a point, and keeps it. A failure that is the point's own is counted, and does not end
-// the run. A point that fails too often is left out with a note.
+// the run. A point that fails too often is left out with a note. It sets the point's cost to the time that this
+// sample took.
 func (r *runner) sampleOnce(ctx context.Context, p Point) error {
 	began := time.Now()
 	s, err := r.prober.sample(ctx, p)
@@ -256,7 +263,7 @@ func (r *runner) sampleOnce(ctx context.Context, p Point) error {
 		return fmt.Errorf("measuring %s: %w", p, err)
 	}
 
-	// After too many failures, give the point up.
+	// After too many failures, give the point up. If its sequences never ran at once, the server's limit is lower.
 	r.failures[p]++
 	if r.failures[p] >= maxFailures && len(r.knownSamples[p]) == 0 {
 		if errors.Is(err, errNotConcurrent) && p.Kind == decode && r.facts.Sequences == 0 {

@@ -11,7 +11,7 @@ import (
 const RestartLine = "null\n"
 
 // LogLine returns the choices (alternative answers) of an event of a stream as a line of JSON, which is appended to
-// the answer's log.
+// the answer's log. An event is a piece of a streamed answer.
 func LogLine(choices json.RawMessage) ([]byte, error) {
 	var b bytes.Buffer
 	if err := json.Compact(&b, choices); err != nil {
@@ -45,7 +45,8 @@ func LoggedEvents(log string) iter.Seq[[]json.RawMessage] {
 }
 
 // CompleteChoices joins the events of a logged answer, and returns its choices by index, in the form that an answer
-// without streaming has. chat says that it is a chat's answer, whose choices hold a message rather than a text.
+// without streaming has. chat says that it is a chat's answer, whose choices hold a message rather than a text. A
+// choice is one of the alternative answers to a request.
 func CompleteChoices(log string, chat bool) []json.RawMessage {
 	// Merge the events of each choice.
 	choicesByIndex := map[int]object{}

@@ -52,7 +52,7 @@ var wholeFields = []string{"role", "type", "id", "name", "finish_reason", "stop_
 
 // mergePiece joins a piece of an answer, decoded from JSON, to what came of it before, and returns the result:
 // objects field by field, arrays element by element. isChoice says that the piece is a whole choice, of which only
-// the field text comes in pieces.
+// the field text comes in pieces. earlier is changed in place, and is nil for the first piece.
 func mergePiece(earlier, piece any, isChoice bool) any {
 	switch p := piece.(type) {
 	case object:

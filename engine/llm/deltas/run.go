@@ -41,7 +41,8 @@ func newContent() choiceContent {
 }
 
 // NewAnswerRun begins a run of an answer, a generation of it. The log holds the events of earlier runs, which the
-// client has received.
+// client has received. A run that is repeated, because a server was lost, writes the answer from its beginning. What
+// the client has already is compared and left out.
 func NewAnswerRun(log string) *AnswerRun {
 	r := &AnswerRun{map[int]*choiceState{}}
 	for choices := range LoggedEvents(log) {
@@ -86,8 +87,9 @@ func (r *AnswerRun) HasFinished(choices int) bool {
 	return finished >= choices
 }
 
-// UnsentPart returns the part of an event that was not sent before, or nil if all of it was. It returns ErrDiffers
-// if the event differs from what was sent.
+// UnsentPart returns the part of an event that was not sent before, or nil if all of it was. It returns ErrDiffers if
+// the event differs from what was sent. Its result is a JSON list of choices, like the event. Choices that finish are
+// noted.
 func (r *AnswerRun) UnsentPart(event json.RawMessage) (json.RawMessage, error) {
 	var list []json.RawMessage
 	if err := json.Unmarshal(event, &list); err != nil {

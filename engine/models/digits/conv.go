@@ -63,7 +63,7 @@ func (c *conv) lane() trainingLane {
 func (l *convLane) gradients() [][]float32 { return l.grads }
 
 // forward computes the scores of the ten classes for an image, layer by layer. It leaves each layer's values in l,
-// where learn reads them.
+// where learn reads them. Arrays are in the order [y][x][filter].
 func (l *convLane) forward(pixels []float32) []float32 {
 	w := l.c.w
 

@@ -12,8 +12,8 @@ import (
 	"inferplan/engine/graph/onnxpb"
 )
 
-// Model returns the classifier as a graph from images [N,784] to the scores of ten classes: logits for the
-// networks with one hidden layer, probabilities for the convolutional one.
+// Model returns the trained classifier as an ONNX graph from images [N,784] to the scores of ten classes: logits for
+// the networks with one hidden layer, probabilities for the convolutional one.
 func (c *Classifier) Model() (*graph.Model, error) {
 	b := &builder{g: &onnxpb.Graph{Name: proto.String(c.Name)}}
 	b.g.Input = []*onnxpb.ValueInfo{graph.ValueInfo(engine.Spec{Name: "image", Type: engine.F32, Shape: []int64{engine.BatchDim, Pixels}})}

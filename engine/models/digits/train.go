@@ -115,7 +115,8 @@ func newTrainer(n net) *trainer {
 	return t
 }
 
-// step changes the weights once: against the gradient of the loss over t.images, multiplied by rate, with momentum.
+// step changes the weights once: against the gradient of the loss over t.images, multiplied by rate, with momentum. A
+// lane is a goroutine's share of the batch: every lanes-th sample.
 func (t *trainer) step(rate float32) {
 	// Each lane sums the gradients of its samples.
 	var wg sync.WaitGroup

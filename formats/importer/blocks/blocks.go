@@ -49,8 +49,10 @@ const (
 	maxBytes  = 1 << 50
 )
 
-// Read makes a profile of the named models, in that order. If no model is named, it takes all models of the
-// latency file in order of appearance. source says where the numbers are from.
+// Read makes a profile of the named models, in that order. If no model is named, it takes all models of the latency
+// file in order of appearance. source says where the numbers are from. latency is a CSV file of block latencies in
+// microseconds by device, share and batch size, and cutsReader one of the bytes that cross the cut after each block.
+// The names of the files are for errors.
 func Read(latency io.Reader, latencyName string, cutsReader io.Reader, cutsName string, models []string, source string) (*formats.Profile, error) {
 	byName := map[string]*model{}
 	var names []string

@@ -139,8 +139,8 @@ func device(name string) string {
 	return strings.ReplaceAll(name, " ", "-")
 }
 
-// place returns what the current row was measured on: model, device kind, how many devices run the model together
-// (1 if the file does not say), and the engine or source.
+// place returns what the current row was measured on: model, device kind, how many devices run the model together (1
+// if the file does not say), and the engine or source. A missing model or device is recorded as an error in r.
 func (r reader) place() InstanceKey {
 	p := InstanceKey{Model: r.Text("model"), Device: device(r.Text("gpu")), TensorParallel: 1, Engine: r.Text("source")}
 	if p.Model == "" || p.Device == "" {
@@ -168,7 +168,7 @@ func (r reader) phase() Phase {
 }
 
 // stepRow adds the measured time of a step in the current row to s. Context is what each sequence had in its cache
-// before the step.
+// before the step. Such tables have sums over the kernels of one device, which Kernels marks.
 func stepRow(s *Set, r reader) {
 	m := MeasuredStep{InstanceKey: r.place(), Phase: r.phase(), Batch: r.WholeNumber("batch", 1, maxTokens), Context: r.Number("context_tokens", 0, maxTokens), Elapsed: r.Time("latency_ms", maxTime)}
 	if m.Phase == Prefill {
@@ -247,7 +247,7 @@ func partialRow(s *Set, r reader) {
 }
 
 // fittedRow adds a row with a formula for step times, of which the file gives the coefficients a (ms), b and c.
-// Decoding has two formulas: up to a threshold of sequences, and above it.
+// Decoding has two formulas: up to a threshold of sequences, and above it. Times are in milliseconds.
 func fittedRow(s *Set, r reader) {
 	f := FittedSteps{InstanceKey: r.place(), Threshold: r.WholeNumber("decode_batch_threshold", 0, maxTokens), A: r.Number("a_ms", -maxMS, maxMS), B: r.Number("b", -maxMS, maxMS), C: r.Number("c", -maxMS, maxMS)}
 	f.Engine = r.Text("engine")

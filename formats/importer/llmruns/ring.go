@@ -83,7 +83,8 @@ type config struct {
 }
 
 // ReadLayers returns the number of layers of a model, and the bytes of a token between them, from the config.json
-// that the model's authors publish.
+// that the model's authors publish. Numbers have two bytes, or four if the config says float32. Models with several
+// parts have the text model's numbers in text_config.
 func ReadLayers(in io.Reader, name string) (Layers, error) {
 	var f config
 	if err := json.NewDecoder(io.LimitReader(in, 1<<24)).Decode(&f); err != nil {

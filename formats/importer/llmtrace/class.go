@@ -87,9 +87,9 @@ func classOf(rows []Row) Class {
 }
 
 // bySession derives the parameters of sessions that the trace names, and returns them with the number of sessions.
-// The repeated part of a prompt grows with the earlier tokens of its session, and the new part does not: the slope
-// of prompt tokens over earlier tokens is the share that is repeated. The repeated part is subtracted from
-// prompts.
+// The repeated part of a prompt grows with the earlier tokens of its session, and the new part does not: the slope of
+// prompt tokens over earlier tokens is the share that is repeated. The repeated part is subtracted from prompts.
+// prompts has the tokens of each row's prompt, and is reduced to its new part.
 func bySession(rows []Row, prompts []int) (*formats.Sessions, int) {
 	lastRow := map[string]int{} // by session, its latest row
 	var repeats fittedLine
@@ -155,9 +155,10 @@ func (l *fittedLine) slope() float64 {
 	return max(0.001, min(1, (l.n*l.xy-l.x*l.y)/deviation))
 }
 
-// byPrefix derives sessions from the cached tokens of requests, and returns them with the number of first
-// requests. The smallest number that is found repeatedly is shared by all requests, and a request that finds more
-// continues a session. The cached part is subtracted from prompts.
+// byPrefix derives sessions from the cached tokens of requests, and returns them with the number of first requests.
+// The smallest number that is found repeatedly is shared by all requests, and a request that finds more continues a
+// session. The cached part is subtracted from prompts. A cached token is one that the server, or a cache without
+// limit, has seen before.
 func byPrefix(rows []Row, prompts []int) (*formats.Sessions, int) {
 	var prefixLengths []int
 	for _, r := range rows {
@@ -189,8 +190,8 @@ func upTo(list []int, x int) int {
 // classes is the number of weights in a distribution of lengths.
 const classes = 100
 
-// lengths returns an empirical distribution of token counts: values of equal weight, each the mean of as many of
-// the counts in order. It sorts the list.
+// lengths returns an empirical distribution of token counts: values of equal weight, each the mean of as many of the
+// counts in order. It sorts the list. The constant classes is the largest number of values.
 func lengths(list []int) *formats.Lengths {
 	slices.Sort(list)
 	n := min(classes, len(list))

@@ -119,7 +119,8 @@ func readTable(r io.Reader, name string) (*table, error) {
 	return t, nil
 }
 
-// add adds the answer of the current row. samples and models have the indexes of those known so far.
+// add adds the answer of the current row. samples and models have the indexes of those known so far. It is called for
+// each row. t.answers is by model and sample.
 func (t *table) add(in *csvfile.Table, samples, models map[string]int) error {
 	row := in.Row
 	if row[0] == "" || row[1] == "" {

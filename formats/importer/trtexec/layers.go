@@ -69,8 +69,8 @@ func (list entries) Validate() error {
 	return nil
 }
 
-// check returns an error if the layer at index i of the file has wrong times. Its total cannot be more than its
-// mean times the iterations.
+// check returns an error if the layer at index i of the file has wrong times. Its total cannot be more than its mean
+// times the iterations. Times are in milliseconds.
 func (e *entry) check(i int, iterations float64) error {
 	switch {
 	case e.Name == "":

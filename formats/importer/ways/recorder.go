@@ -16,8 +16,9 @@ type Call struct {
 	Reads          []string // ids of the tasks that it reads, if they were recorded
 }
 
-// RecordedPath returns the calls of a request, of which there is at least one, as its path: tasks in order, each
-// with the earlier ones that it reads. Tasks that began before any had ended were known from the start.
+// RecordedPath returns the calls of a request, of which there is at least one, as its path: tasks in order, each with
+// the earlier ones that it reads. Tasks that began before any had ended were known from the start. KnownTasks counts
+// these.
 func RecordedPath(list []Call) formats.Way {
 	list = slices.Clone(list)
 	slices.SortStableFunc(list, func(a, b Call) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.EndedAt, b.EndedAt)) })
@@ -34,8 +35,9 @@ func RecordedPath(list []Call) formats.Way {
 	return path
 }
 
-// predecessorsOf returns which calls call i reads, as distances backwards: those that it names or, if it names
-// none, those that had ended before it began and were not read by another one in between.
+// predecessorsOf returns which calls call i reads, as distances backwards: those that it names or, if it names none,
+// those that had ended before it began and were not read by another one in between. list is sorted by start. A
+// distance of 1 is the call before.
 func predecessorsOf(list []Call, i int) (out []int) {
 	if list[i].Reads != nil {
 		for _, id := range list[i].Reads {

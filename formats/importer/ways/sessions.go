@@ -83,8 +83,8 @@ func (s *sessionRows) addRow() error {
 	return nil
 }
 
-// splitRequests returns the calls of a session in requests: a call that begins more than gap after all earlier
-// ones have ended begins another request. A call without an end gets one.
+// splitRequests returns the calls of a session in requests: a call that begins more than gap after all earlier ones
+// have ended begins another request. A call without an end gets one. Times are in nanoseconds.
 func splitRequests(list []Call, gap time.Duration) (out [][]Call) {
 	slices.SortStableFunc(list, func(a, b Call) int { return cmp.Compare(a.Start, b.Start) })
 	for i := range list {
