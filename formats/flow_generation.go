@@ -75,6 +75,9 @@ func (l *Lengths) MaxTokens() int {
 	return l.Max
 }
 
+// unlimitedLengths are the distributions whose lengths have no limit unless max cuts them.
+var unlimitedLengths = []string{LengthsNormal, LengthsLognormal, LengthsLogT}
+
 // checkTokens reports to c what is wrong with the tokens of a module that asks for a language model. Other modules
 // have none.
 func checkTokens(c *document.Checker, m *Module, fieldPath string) {
@@ -99,7 +102,7 @@ func checkTokens(c *document.Checker, m *Module, fieldPath string) {
 		}
 		errorsBefore := c.Count()
 		f.l.check(c, entryPath)
-		c.HintIf(c.Count() == errorsBefore && f.l.MaxTokens() == 0, entryPath+".max", "nothing", "the most tokens of distribution "+f.l.Distribution, "KV memory is planned for the longest sequence: max: 2048 cuts what is longer")
+		c.HintIf(c.Count() == errorsBefore && slices.Contains(unlimitedLengths, f.l.Distribution) && f.l.MaxTokens() == 0, entryPath+".max", "nothing", "the most tokens of distribution "+f.l.Distribution, "KV memory is planned for the longest sequence: max: 2048 cuts what is longer")
 	}
 }
 

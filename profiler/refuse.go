@@ -40,9 +40,10 @@ func checkAllUsed(r *runner) error {
 		return nil
 	}
 
-	// Collect the names of all inputs, with and without their model. The empty name is a value for any input.
-	knownInputs := map[string]bool{"": true}
+	// Collect the names of all models, and of all inputs with and without their model. The empty name is a value for any input.
+	knownInputs, models := map[string]bool{"": true}, map[string]bool{}
 	for _, j := range r.jobs {
+		models[j.info.baseModel] = true
 		for _, s := range j.info.inputs {
 			knownInputs[s.Name], knownInputs[j.info.baseModel+":"+s.Name] = true, true
 		}
@@ -87,7 +88,6 @@ func checkAllUsed(r *runner) error {
 			if models[model] {
 				continue
 			}
-			delete(models, "")
 			return inputError("a shape or value for the model %q, which is not there; there are %s", model, strings.Join(slices.Sorted(maps.Keys(models)), ", "))
 		}
 		delete(knownInputs, "")

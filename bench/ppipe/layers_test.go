@@ -11,7 +11,7 @@ func TestBlocksBelowLayers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("leave out -short to run it, as make test does without the race detector")
 	}
-	text := made(t, "-tables", "blocks", "-cases", "^layers/HC2/fcn/2$", "-time-limit", "0s")
+	text := made(t, "-tables", "blocks", "-cases", "^layers/HC1/fcn/2$", "-time-limit", "0s")
 	rows := regexp.MustCompile(`(?m)^layers/\S+ .*? {2,}(\d+\.\d+) +([+-]\d+\.\d+) % {2,}`).FindAllStringSubmatch(text, -1)
 	if want := len(granularities()); len(rows) != want {
 		t.Fatalf("%d rows, expected %d:\n%s", len(rows), want, text)

@@ -54,7 +54,7 @@ var tables = []table{
 	{"gaps", "Default plans and their bounds: what keeps them apart, of the bound", (*bench).gaps},
 	{"links", "Shared NICs: highest load of every model beside the others, at the same plans", (*bench).links},
 	{"latency", "Latency over load under reserve: what waits goes at once, or waits for a fuller batch", (*bench).latency},
-	{"blocks", "Few blocks, by either rule, against cuts after any layer, for the three DNNs with measured layers", (*bench).blocks},
+	{"blocks", "Few blocks against cuts after any layer, for the three DNNs with measured layers", (*bench).blocks},
 }
 
 func main() {
