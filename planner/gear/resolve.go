@@ -172,7 +172,8 @@ func (f *resolvedWorkload) variantOn(modelProfile *formats.ProfileModel, device 
 // wholeModelCosts returns the measured costs of a model on a kind of devices, if it runs whole: as if it were one
 // block, with a time for each measured batch size. Measurements with several shares of a device are left out.
 func wholeModelCosts(pm *formats.ProfileModel, device string) *stages.ShareCosts {
-	// PadsToNext, by cut, says whether a batch between two measured sizes takes the time of the next one. If it is nil, all do.
+	// PadsToNext says, before and after the one block, whether a batch between two measured sizes takes the time of the next
+	// one. If it is nil, all batches do.
 	costs := &stages.ShareCosts{Dispatch: pm.DispatchUS.D()}
 	if !pm.PadsBatches(device, 0, len(pm.Blocks)) {
 		costs.PadsToNext = make([]bool, 2)
