@@ -44,7 +44,7 @@ func (g *placementRanking) add(ctx context.Context, configs []planspace.Config) 
 			return err
 		}
 		ranked := &RankedLayout{layout, accuracies, g.space.Problem.WeightedSum(accuracies)}
-		// The search never finds an equal layout, so it ends behind all equal ones.
+		// The comparison takes equal layouts for better ones, so the search ends behind them.
 		rank, _ := slices.BinarySearchFunc(g.top, ranked, func(a, b *RankedLayout) int { return cmp.Or(a.Compare(b), -1) })
 		if rank < g.maxKept {
 			g.top = slices.Insert(g.top, rank, ranked)[:min(g.maxKept, len(g.top)+1)]

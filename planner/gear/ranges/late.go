@@ -32,11 +32,11 @@ func (a *gearChoices) addGear(r int, g trials.PlannedGear, weight float64) {
 	a.items[r] = append(a.items[r], knapsack.Choice{Value: weight * g.Accuracy, Weight: weight * g.LateShare})
 }
 
-// AllowLateRanges is for an SLO over all requests: it gives ranges more accurate gears that miss the SLO but
-// are stable at the upper edge, as far as all requests together keep it. The choice is a knapsack, whose
-// capacity is the share of late requests that the percentile allows. If rates were measured, the plan is
-// simulated on them, and while more requests are late than the trials showed, the capacity is reduced. If it
-// returns an error, every range still has its own gear.
+// AllowLateRanges is for an SLO over all requests together: it gives ranges of rates more accurate gears that miss the
+// SLO but are stable at the upper edge, as far as all requests together keep it. It changes the plan's gears and
+// accuracy. The choice is a knapsack, whose capacity is the share of late requests that the percentile allows. If rates
+// were measured, the plan is simulated on them, and while more requests are late than the trials showed, the capacity
+// is reduced. If it returns an error, every range still has its own gear.
 func AllowLateRanges(ctx context.Context, plan *trials.Plan) error {
 	p, b := plan.Problem, plan.Placement.Simulator
 	choices, err := listGearChoices(ctx, plan)
@@ -62,6 +62,7 @@ func AllowLateRanges(ctx context.Context, plan *trials.Plan) error {
 		if unchanged := !slices.ContainsFunc(picks, func(k int) bool { return k > 0 }); unchanged {
 			return nil
 		}
+		// After enough smaller capacities only gears without late requests are left to try.
 		if maxLateShare < (1-p.Percentile)*math.Pow(lateStepFactor, maxLateSteps) {
 			maxLateShare = 0
 		}
@@ -70,9 +71,9 @@ func AllowLateRanges(ctx context.Context, plan *trials.Plan) error {
 	return err
 }
 
-// listGearChoices returns, for the knapsack of AllowLateRanges, the gears that every range may have: its own,
-// and more accurate cascades that are stable at its upper edge, with the share of requests that is then late.
-// Each range has its own gear even if an error is returned.
+// listGearChoices returns, for the knapsack of AllowLateRanges, the gears that every range of rates may have: its own
+// first, and more accurate cascades that are stable at its upper edge in trials (simulated runs), with the share of
+// requests that is then late. Each range has its own gear even if an error is returned.
 func listGearChoices(ctx context.Context, plan *trials.Plan) (*gearChoices, error) {
 	p, b := plan.Problem, plan.Placement.Simulator
 	choices := &gearChoices{make([][]trials.PlannedGear, len(p.RangeEdges)), make([][]knapsack.Choice, len(p.RangeEdges))}
