@@ -84,8 +84,9 @@ func (plan *Plan) Replicas(model, kind int) []int {
 	return planspace.DevicesWith(plan.Configs, kind, model)
 }
 
-// SetBounds sets the bounds on accuracy, of the ranges and of the whole plan. A range's bound is at least its
-// own accuracy, because the bound of all ranges lets one exceed its own.
+// SetBounds sets the bounds on accuracy that the plan states: bounds has those of the ranges of rates, by range, and
+// total is that of the whole plan. A bound of a range is for its upper edge, held forever. A plan on measured rates
+// need not hold that edge and may be more accurate, and then the accuracy of the range is its bound.
 func (plan *Plan) SetBounds(bounds []float64, total float64) {
 	for r := range plan.Gears {
 		plan.Gears[r].Bound = max(bounds[r], plan.Gears[r].Accuracy)
