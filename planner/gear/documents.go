@@ -109,8 +109,9 @@ func planCascades(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*k
 	return o, nil
 }
 
-// reportHeldOut states, for the user, how samples that were held out of planning changed the target accuracy,
-// and warns if the planned accuracy is outside of the interval that they show.
+// reportHeldOut states, for the user, how samples that were held out of planning changed the accuracy planned for,
+// plannedTarget, from the requested one. It warns if the planned accuracy is outside of the interval that these samples
+// show. Without held-out samples it does nothing.
 func (f *resolvedWorkload) reportHeldOut(plan *trials.Plan, plannedTarget float64) {
 	h, ok := plan.HeldOutAccuracy()
 	if !ok {

@@ -89,7 +89,8 @@ func weightedMean(g *formats.GearPlan, value func(r *formats.Gear) float64) floa
 	return total
 }
 
-// accuracyLine returns a line on the accuracy of the whole plan: planned, on held-out samples, and requested.
+// accuracyLine returns a line on the accuracy of the whole plan, the mean over the ranges of rates by weight: as
+// planned, on held-out samples with its interval, and as requested (0 if no accuracy was).
 func accuracyLine(g *formats.GearPlan) string {
 	planned := weightedMean(g, func(r *formats.Gear) float64 { return r.Accuracy })
 	line := fmt.Sprintf("accuracy: planned %.4f over the ranges by weight", planned)

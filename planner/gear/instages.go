@@ -85,7 +85,8 @@ func (f *resolvedWorkload) blocksOf(m int) (model stages.Model, err error) {
 	return model, nil
 }
 
-// measuredByBlock reports whether every measurement of a model on the cluster's devices is by block.
+// measuredByBlock reports whether every measurement of a whole device that a model has on the cluster's kinds of
+// devices gives the time of each of its blocks. Only then can the model be cut into stages.
 func (f *resolvedWorkload) measuredByBlock(pm *formats.ProfileModel) bool {
 	for i := range pm.Measurements {
 		measurement := &pm.Measurements[i]

@@ -43,21 +43,21 @@ func CutOfRanges(ctx context.Context, space *planspace.Space, startCascades [][]
 
 	// Solve range by range. If one cannot be served, the cut is that of its unserved share.
 	for r := range p.RangeEdges {
-		g, sol, _, err := space.SolveRelaxation(ctx, r, false, startCascades[r])
+		program, sol, _, err := space.SolveRelaxation(ctx, r, false, startCascades[r])
 		if err != nil {
 			return nil, err
 		}
-		startCascades[r] = g.CascadeColumns[0]
-		if sol.X[g.UnservedVar[0]] > 1e-7 {
+		startCascades[r] = program.CascadeColumns[0]
+		if sol.X[program.UnservedVar[0]] > 1e-7 {
 			cut = &DeviceCut{Devices: cut.Devices, GainPerDevice: make([]float64, len(p.Kinds))}
-			if g, sol, _, err = space.SolveRelaxation(ctx, r, true, startCascades[r]); err != nil {
+			if program, sol, _, err = space.SolveRelaxation(ctx, r, true, startCascades[r]); err != nil {
 				return nil, err
 			}
-			cut.addDuals(space, g, sol, 1) // the value is minus the unserved share, which must become 0
+			cut.addDuals(space, program, sol, 1) // the value is minus the unserved share, which must become 0
 			break
 		}
 		// The program weighs a range of weight 0 by 1e-6; here it counts by its own weight.
-		cut.addDuals(space, g, sol, p.RangeWeights[r]/max(p.RangeWeights[r], 1e-6))
+		cut.addDuals(space, program, sol, p.RangeWeights[r]/max(p.RangeWeights[r], 1e-6))
 	}
 
 	// What the counts must add up to: the target, or 0 unserved requests, less the value at the present counts.
@@ -72,9 +72,9 @@ func CutOfRanges(ctx context.Context, space *planspace.Space, startCascades [][]
 
 // addDuals adds to the cut the value of the linear program of one range and, by its duals, how much one more device of
 // each kind raises it, all times a factor. It also adds to the slack, by which the value may be too low.
-func (t *DeviceCut) addDuals(space *planspace.Space, g *planspace.MixtureProgram, sol *milp.Solution, factor float64) {
+func (t *DeviceCut) addDuals(space *planspace.Space, program *planspace.MixtureProgram, sol *milp.Solution, factor float64) {
 	t.Value += factor * sol.Value
-	for k, row := range g.DeviceRow {
+	for k, row := range program.DeviceRow {
 		if row >= 0 {
 			t.GainPerDevice[k] += factor * math.Abs(sol.RowDuals[row])
 		}
@@ -83,7 +83,7 @@ func (t *DeviceCut) addDuals(space *planspace.Space, g *planspace.MixtureProgram
 	// A NIC serves the devices of a node, so one more device brings a part of one.
 	for k := range space.Problem.Kinds {
 		for _, inbound := range []bool{false, true} {
-			if row, ok := g.NICRow[0][planspace.NICDirection{Kind: k, Inbound: inbound}]; ok {
+			if row, ok := program.NICRow[0][planspace.NICDirection{Kind: k, Inbound: inbound}]; ok {
 				price, perNode := factor*math.Abs(sol.RowDuals[row]), float64(max(1, space.Problem.Blocks.Pools[k].PerNode))
 				t.GainPerDevice[k] += price / perNode
 				t.slack += price * ((float64(t.Devices[k])+perNode-1)/perNode - space.NICCount(k))

@@ -61,12 +61,12 @@ func minOverPrices(boundAt func(price float64) float64) float64 {
 	lowest := boundAt(0)
 	low, high := math.Log(minLatePrice), math.Log(maxLatePrice)
 	for range priceSteps {
-		a, b := low+(high-low)*.382, low+(high-low)*.618
-		x, y := boundAt(math.Exp(a)), boundAt(math.Exp(b))
-		if lowest = min(lowest, x, y); x <= y {
-			high = b
+		lower, upper := low+(high-low)*.382, low+(high-low)*.618
+		atLower, atUpper := boundAt(math.Exp(lower)), boundAt(math.Exp(upper))
+		if lowest = min(lowest, atLower, atUpper); atLower <= atUpper {
+			high = upper
 		} else {
-			low = a
+			low = lower
 		}
 	}
 	return lowest

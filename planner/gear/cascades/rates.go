@@ -51,12 +51,13 @@ func MeasuredWeights(rates []float64, peak float64, n int) []float64 {
 // accurate gear, which MeasuredWeights does not show. Queues are assumed to be short enough to switch. seed is that of
 // the random arrivals within seconds.
 func ServedWeights(rates []float64, peak float64, n int, seed uint64) []float64 {
-	var o gear.Options
-	o.Window, o.Hysteresis = gear.WindowFor(peak / float64(n))
-	return Normalise(gear.RequestsByGear(rates, EqualRanges(peak, n), o, seeded.New(seed, "gear/served")))
+	var options gear.Options
+	options.Window, options.Hysteresis = gear.WindowFor(peak / float64(n))
+	return Normalise(gear.RequestsByGear(rates, EqualRanges(peak, n), options, seeded.New(seed, "gear/served")))
 }
 
-// Normalise divides a list by its sum, in place, and returns it. If the sum is 0, all values become equal.
+// Normalise divides the values of a list, which are not negative, by their sum, in place, and returns the list. If the
+// sum is 0, all values become equal. Weights and shares are made by it.
 func Normalise(list []float64) []float64 {
 	total := Sum(list)
 	for i := range list {

@@ -51,12 +51,12 @@ func (l *Layout) ReplicaIndexes(groups, firstReplica []int) [][]int {
 	replicaAt := make([][]int, len(firstReplica))
 	for m := range replicaAt {
 		for _, g := range groups {
-			n := -1
+			replica := -1
 			if l.DeviceGroups[g].ModelSet&(1<<m) != 0 {
-				n = firstReplica[m]
+				replica = firstReplica[m]
 				firstReplica[m]++
 			}
-			replicaAt[m] = append(replicaAt[m], n)
+			replicaAt[m] = append(replicaAt[m], replica)
 		}
 	}
 	return replicaAt
@@ -89,7 +89,8 @@ func (l *Layout) wrapAround(cascade, kind int, groups []int, g int, replicaAt []
 		}
 	}
 
-	// Give every device an equal share of it. freeTime is what the device d may still get; the last one gets what rounding leaves.
+	// Give every device an equal share of it. freeTime is the part that device d has not got yet. The last device also gets the rest that
+	// rounding leaves.
 	deviceShare := cascades.Sum(work) / float64(len(devices))
 	d, freeTime := 0, deviceShare
 	for k, m := range c.Models {

@@ -67,11 +67,11 @@ func NewLayout(space *planspace.Space, configs []planspace.Config, chains []plan
 	l.groupDevices(colour, firstDevice)
 	for i, replica := range replicas {
 		if replicaClass[i] == len(l.replicaGroups) { // classes are numbered in the order of the replicas
-			n := replicaGroup{chain: replica.Label}
+			newGroup := replicaGroup{chain: replica.Label}
 			for _, d := range replica.Nodes {
-				n.stageGroups = append(n.stageGroups, colour[d])
+				newGroup.stageGroups = append(newGroup.stageGroups, colour[d])
 			}
-			l.replicaGroups = append(l.replicaGroups, n)
+			l.replicaGroups = append(l.replicaGroups, newGroup)
 		}
 		group := &l.replicaGroups[replicaClass[i]]
 		group.replicas = append(group.replicas, replicaNumbers[i])

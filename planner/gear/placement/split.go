@@ -240,9 +240,9 @@ func (g *splitProgram) levelLoads(kind int, shares [][]float64, groupLoads []flo
 			seconds, work := reach*l.Space.SecondsPerSample[kind][m], 0.0
 			for c := range l.DeviceGroups {
 				if l.DeviceGroups[c].Kind == kind && g.groupFlows[c][m] >= 0 {
-					n := float64(l.DeviceGroups[c].Count)
+					groupSize := float64(l.DeviceGroups[c].Count)
 					groups, work = append(groups, c), work+shares[c][m]*seconds
-					groupLoads[c] -= shares[c][m] * seconds / n
+					groupLoads[c] -= shares[c][m] * seconds / groupSize
 				}
 			}
 
@@ -250,8 +250,8 @@ func (g *splitProgram) levelLoads(kind int, shares [][]float64, groupLoads []flo
 			slices.SortFunc(groups, func(a, b int) int { return cmp.Or(cmp.Compare(groupLoads[a], groupLoads[b]), cmp.Compare(a, b)) })
 			volume, devices, surface := work, 0.0, 0.0 // volume is the work and the loads below the surface
 			for i, c := range groups {
-				n := float64(l.DeviceGroups[c].Count)
-				volume, devices = volume+n*groupLoads[c], devices+n
+				groupSize := float64(l.DeviceGroups[c].Count)
+				volume, devices = volume+groupSize*groupLoads[c], devices+groupSize
 				if surface = volume / devices; i+1 < len(groups) && surface <= groupLoads[groups[i+1]] {
 					break
 				}
@@ -259,13 +259,13 @@ func (g *splitProgram) levelLoads(kind int, shares [][]float64, groupLoads []flo
 
 			// Pour the work.
 			for _, c := range groups {
-				levelRise, n := max(0, surface-groupLoads[c]), float64(l.DeviceGroups[c].Count)
+				levelRise, groupSize := max(0, surface-groupLoads[c]), float64(l.DeviceGroups[c].Count)
 				share := 0.0
 				if work > 0 {
-					share = levelRise * n / seconds
+					share = levelRise * groupSize / seconds
 				}
 				maxChange = max(maxChange, math.Abs(share-shares[c][m])*seconds)
-				shares[c][m], groupLoads[c] = share, groupLoads[c]+share*seconds/n
+				shares[c][m], groupLoads[c] = share, groupLoads[c]+share*seconds/groupSize
 			}
 		}
 		if maxChange < levelTolerance {

@@ -115,8 +115,9 @@ func EnumerateChains(p *cascades.Problem) (chains []*Chain, minTimes []time.Dura
 	return chains, minTimes, nil
 }
 
-// hasNeedlessCut reports whether two consecutive stages of a template could be one: they are on the same kind
-// of devices, and fit its memory together. Such templates are left out, as a cut there only costs a transfer.
+// hasNeedlessCut reports whether two consecutive stages of a template (a cut of a model into stages) could be one: they
+// are on the same kind of devices, and fit its memory together; a limit of 0 is none. Such templates are left out, as a
+// cut there only costs a transfer.
 func hasNeedlessCut(b *stages.Problem, t *stages.Template) bool {
 	for i := 1; i < len(t.Stages); i++ {
 		previous, s := &t.Stages[i-1], &t.Stages[i]

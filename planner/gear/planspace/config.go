@@ -103,9 +103,9 @@ func EachComposition(n, k int, visit func(counts []int)) {
 			visit(counts)
 			return
 		}
-		for c := range remaining + 1 {
-			counts[set] = c
-			assign(set+1, remaining-c)
+		for machines := range remaining + 1 {
+			counts[set] = machines
+			assign(set+1, remaining-machines)
 		}
 	}
 	assign(0, n)

@@ -222,7 +222,7 @@ func (g *MixtureProgram) generateColumns(ctx context.Context, chains []*Chain) (
 			return nil, nil, fmt.Errorf("the program of gears has no solution (%v)", sol.Status)
 		}
 
-		// Price the cascades and chains of every range. The dual of a demand is what a sample of the model costs now.
+		// Price the cascades and chains of every range. The dual of a demand is the present cost of a sample of the model.
 		addedColumn := false
 		for index := range g.ranges {
 			demandDual := make([]float64, len(p.Models))
@@ -386,18 +386,18 @@ func configByKind(configs []Config, kinds int) []int {
 // which may hold any model and stage that fits on it alone, and with any mixture of cascades. The cascades
 // startCascades are in the program from the start, to save rounds. chainVars are the variables of the chains that were
 // added. With serveOnly the program only minimises the share of unserved requests, to show what a range lacks.
-func (space *Space) SolveRelaxation(ctx context.Context, r int, serveOnly bool, startCascades []int) (g *MixtureProgram, sol *milp.Solution, chainVars []milp.Var, err error) {
-	g = space.newMixtureProgram(space.FluidConfigs, []int{r}, false)
-	if g.serveOnly = serveOnly; serveOnly {
-		g.model.SetObj(g.UnservedVar[0], -1)
+func (space *Space) SolveRelaxation(ctx context.Context, r int, serveOnly bool, startCascades []int) (program *MixtureProgram, sol *milp.Solution, chainVars []milp.Var, err error) {
+	program = space.newMixtureProgram(space.FluidConfigs, []int{r}, false)
+	if program.serveOnly = serveOnly; serveOnly {
+		program.model.SetObj(program.UnservedVar[0], -1)
 	}
 	for _, i := range startCascades {
-		g.addCascade(0, i)
+		program.addCascade(0, i)
 	}
-	if sol, chainVars, err = g.generateColumns(ctx, space.Chains); err != nil {
+	if sol, chainVars, err = program.generateColumns(ctx, space.Chains); err != nil {
 		err = fmt.Errorf("bounding the accuracy at %.6g requests per second: %w", space.Problem.RangeEdges[r], err)
 	}
-	return g, sol, chainVars, err
+	return program, sol, chainVars, err
 }
 
 // RangeBounds returns, by range of rates, the accuracy that no plan over the same thresholds exceeds, even with
@@ -407,16 +407,16 @@ func (space *Space) SolveRelaxation(ctx context.Context, r int, serveOnly bool, 
 func (space *Space) RangeBounds(ctx context.Context) (bounds, chainUse []float64, err error) {
 	bounds, chainUse = make([]float64, len(space.Problem.RangeEdges)), make([]float64, len(space.Chains))
 	for r := range bounds {
-		g, sol, chainVars, err := space.SolveRelaxation(ctx, r, false, nil)
+		program, sol, chainVars, err := space.SolveRelaxation(ctx, r, false, nil)
 		if err != nil {
 			return nil, nil, err
 		}
-		if bounds[r] = sol.Value / max(space.Problem.RangeWeights[r], 1e-6); sol.X[g.UnservedVar[0]] > 1e-7 {
+		if bounds[r] = sol.Value / max(space.Problem.RangeWeights[r], 1e-6); sol.X[program.UnservedVar[0]] > 1e-7 {
 			bounds[r] = math.NaN()
 		}
 
 		// Half of the mean is by weight and half is even, so that ranges without weight count, too.
-		for n, i := range g.chainColumns[0] {
+		for n, i := range program.chainColumns[0] {
 			chainUse[i] += (space.Problem.RangeWeights[r] + 1/float64(len(bounds))) / 2 * sol.X[chainVars[n]]
 		}
 	}

@@ -136,11 +136,11 @@ func LayoutsFor(ctx context.Context, space *planspace.Space, plan *trials.Plan) 
 
 	// The cascades on each.
 	for _, l := range layouts {
-		stairs, err := l.FeasibleFront(ctx, SteadyRate(space.Problem), -1)
+		front, err := l.FeasibleFront(ctx, SteadyRate(space.Problem), -1)
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, SingleLayout{l, stairs})
+		list = append(list, SingleLayout{l, front})
 	}
 	return list, nil
 }
@@ -274,13 +274,13 @@ func UseInAllRanges(ctx context.Context, plan *trials.Plan, simulator *trials.Si
 	}
 	// Else trials at the upper edges. All ranges share the late requests that the percentile allows.
 	for r := len(p.RangeEdges) - 1; r >= 0; r-- { // the highest rate is the first to fail
-		g := &gears[r]
-		t, err := simulator.TryWithLateShare(ctx, cascade, p.RangeEdges[r], min(1, (1-p.Percentile)/p.RangeWeights[r]))
+		rangeGear := &gears[r]
+		trial, err := simulator.TryWithLateShare(ctx, cascade, p.RangeEdges[r], min(1, (1-p.Percentile)/p.RangeWeights[r]))
 		if err != nil {
 			return false, err
 		}
-		g.Trial, g.LateShare = t, t.LateShare
-		if lateShare += p.RangeWeights[r] * t.LateShare; g.BusiestLoad > 1 || !t.Stable || lateShare > spentShare*(1-p.Percentile) {
+		rangeGear.Trial, rangeGear.LateShare = trial, trial.LateShare
+		if lateShare += p.RangeWeights[r] * trial.LateShare; rangeGear.BusiestLoad > 1 || !trial.Stable || lateShare > spentShare*(1-p.Percentile) {
 			return false, nil
 		}
 	}

@@ -112,8 +112,8 @@ func (v *candidatePlacement) tryNext(ctx context.Context, r int, history *trials
 		v.accuracyBound = -1
 		if v.nextCascade[r] < len(space.ByAccuracy) {
 			v.accuracyBound = 0
-			for r := range v.nextCascade {
-				v.accuracyBound += space.Problem.RangeWeights[r] * v.maxRangeAccuracy(r)
+			for i := range v.nextCascade {
+				v.accuracyBound += space.Problem.RangeWeights[i] * v.maxRangeAccuracy(i)
 			}
 		}
 	}

@@ -23,7 +23,8 @@ var earlyLoads = []float64{.75, .5, .25}
 // findEarlyPlan looks, on a ranked placement, for an early plan: one cascade of little load for all ranges of rates,
 // which is returned if the search is interrupted before it finds another. For each of earlyLoads (shares of the busiest
 // device's time at the highest rate), the highest first, it tries in simulation the most accurate cascade that stays
-// below. A search whose trials are short, that takes any plan, or that has an early plan does without.
+// below. It does nothing in a search whose trials are short, that takes any plan, whose SLO is over all requests
+// together, or that has an early plan.
 func (s *planSearch) findEarlyPlan(ctx context.Context, ranked *placement.RankedLayout) error {
 	space := ranked.Layout.Space
 	p := space.Problem

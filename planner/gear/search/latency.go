@@ -20,9 +20,9 @@ const (
 // the target. It makes the most accurate plans within latencies. Latencies at which the relaxation (linear programs
 // that no plan exceeds) misses the target are not simulated.
 //
-// 1. From twice the least latency of the relaxation, or from that of a plan of less accuracy, latencies rise by
-//    growing factors until there is a plan.
-// 2. Between the last latency without a plan and that one, bisection finds the least.
+//  1. From twice the least latency of the relaxation, or from that of a plan of less accuracy, latencies rise by
+//     growing factors until there is a plan.
+//  2. Between the last latency without a plan and that one, bisection finds the least.
 //
 // If ctx ends after a plan was found, it returns the fastest so far. Value and bound are in milliseconds.
 func (s *planSearch) planFastest(ctx context.Context) (*trials.Plan, error) {

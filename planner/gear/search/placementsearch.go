@@ -30,8 +30,8 @@ func (s *planSearch) planMostAccurate(ctx context.Context, p *cascades.Problem) 
 
 // planFrom returns the most accurate plan of problem p from its inputs (chains and spaces of plans): it bounds the
 // accuracy, plans on placements, raises the gears (cascades of ranges of rates) as far as the scope of the SLO and the
-// measured rates allow, and fills in the plan's figures. It returns an InfeasibleError if no range or target can be
-// kept.
+// measured rates allow, and fills in the plan's figures. It returns an InfeasibleError if some range has no gear or the
+// target is not reached.
 func (s *planSearch) planFrom(ctx context.Context, p *cascades.Problem, inputs *planInputs) (*trials.Plan, error) {
 	// Bound: a target above the bounds needs no search.
 	bounds, total, chainUse, err := s.computeBounds(ctx, p, inputs)
@@ -264,8 +264,8 @@ func (t *placementSearch) planWholeModels(ctx context.Context, space *planspace.
 	// All ranked placements are candidates for the trials of single ranges at the end. otherBound bounds the accuracy of all other
 	// placements: at first none (-1), infinity if some were not ranked.
 	candidates := candidatePlacements{remainingRequests: t.search.proofBudget, otherBound: -1}
-	for n, limited := range cascades.WithBatchLimits(space.Problem) {
-		if n > 0 && t.isDone() {
+	for limitIndex, limited := range cascades.WithBatchLimits(space.Problem) {
+		if limitIndex > 0 && t.isDone() {
 			candidates.otherBound = max(candidates.otherBound, t.singleCascadeBound)
 			break
 		}
@@ -277,7 +277,7 @@ func (t *placementSearch) planWholeModels(ctx context.Context, space *planspace.
 		}
 
 		// If all are ranked under the loosest limit, the accuracy of the first bounds all plans of one cascade per range.
-		if rankedAll && n == 0 && t.wholeOnly && !t.problem.OverRequests {
+		if rankedAll && limitIndex == 0 && t.wholeOnly && !t.problem.OverRequests {
 			servesAllRanges := len(top[0].RangeAccuracies) == len(t.problem.RangeEdges)
 			if t.problem.TargetAccuracy > 0 && (!servesAllRanges || t.problem.MissesTarget(top[0].Accuracy+cascades.TargetTolerance)) {
 				return t.problem.TargetError(top[0].Accuracy)
@@ -288,7 +288,7 @@ func (t *placementSearch) planWholeModels(ctx context.Context, space *planspace.
 		}
 
 		// Look for an early plan, and try the placements.
-		if n == 0 {
+		if limitIndex == 0 {
 			if err := t.search.findEarlyPlan(ctx, top[0]); err != nil {
 				return err
 			}
@@ -296,7 +296,7 @@ func (t *placementSearch) planWholeModels(ctx context.Context, space *planspace.
 		if candidates.add(top, t.maxPlacements()); !rankedAll {
 			candidates.otherBound = math.Inf(1)
 		}
-		if err := t.planOn(ctx, top, n); err != nil {
+		if err := t.planOn(ctx, top, limitIndex); err != nil {
 			return err
 		}
 	}
@@ -307,12 +307,12 @@ func (t *placementSearch) planWholeModels(ctx context.Context, space *planspace.
 // no further one is worth it, and updates the best plan. limitIndex is the index of the limit on batches under which
 // they were ranked. If it is interrupted, the early plan takes the gears that were done.
 func (t *placementSearch) planOn(ctx context.Context, top []*placement.RankedLayout, limitIndex int) error {
-	for k, ranked := range top {
-		if t.isDone() || t.rulesOutRest(ranked, k) {
+	for triedBefore, ranked := range top {
+		if t.isDone() || t.rulesOutRest(ranked, triedBefore) {
 			break
 		}
 		placement := trials.NewPlacement(ranked.Layout, t.search.history, ranked.RangeAccuracies)
-		plan, err := placement.PlanRanges(ctx, t.accuracyToExceed(k, limitIndex), t.search.options.Progress)
+		plan, err := placement.PlanRanges(ctx, t.accuracyToExceed(triedBefore, limitIndex), t.search.options.Progress)
 		if ctx.Err() != nil {
 			t.search.earlyPlan.ImproveFrom(placement)
 		}

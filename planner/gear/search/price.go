@@ -354,7 +354,8 @@ func (c *deviceSearch) countProgram() (program *milp.Model, countVars []milp.Var
 }
 
 // addExceeding adds rows by which the count of some kind of devices must exceed the given one: with these counts or
-// fewer there is no plan. A 0-1 variable of each kind says that its count does, and one of them must be 1.
+// fewer there is no plan. A 0-1 variable of each kind that has more devices says that its count does, and one of them
+// must be 1.
 func (c *deviceSearch) addExceeding(program *milp.Model, countVars []milp.Var, counts []int) {
 	var exceeding []milp.Term
 	for k := range countVars {
@@ -370,9 +371,9 @@ func (c *deviceSearch) addExceeding(program *milp.Model, countVars []milp.Var, c
 // nextCounts returns the counts of devices, by kind, of least price that were not tried and at which the relaxation
 // (the linear programs of the ranges) reaches the target. Counts that miss it add a cut, which rules out more, and the
 // program is solved again. If there are no counts left, it returns nil.
-func (c *deviceSearch) nextCounts(ctx context.Context) (n []int, err error) {
+func (c *deviceSearch) nextCounts(ctx context.Context) (counts []int, err error) {
 	for {
-		program, n := c.countProgram()
+		program, countVars := c.countProgram()
 		sol, err := planspace.SolveProgram(ctx, c.search.solver, program, milp.Options{})
 		if err != nil {
 			return nil, fmt.Errorf("choosing devices: %w", err)
@@ -381,8 +382,8 @@ func (c *deviceSearch) nextCounts(ctx context.Context) (n []int, err error) {
 			return nil, nil
 		}
 		var counts []int
-		for k := range n {
-			counts = append(counts, int(math.Round(sol.X[n[k]])))
+		for _, count := range countVars {
+			counts = append(counts, int(math.Round(sol.X[count])))
 		}
 		if cut, err := c.cutAt(ctx, counts); err != nil || c.reachesTarget(cut) {
 			return counts, err

@@ -78,14 +78,14 @@ func (b *Simulator) streamSamples(stream int) *cascades.Samples {
 func (b *Simulator) RunMeasured(ctx context.Context, gears []PlannedGear, stream int, maxLateShare float64) (MeasuredResult, error) {
 	// Tables of the gears, with the samples of the stream.
 	*b.RunCount++
-	t := b.gearTables(gears)
-	gearTables, samples := gear.TablesOf(t), b.streamSamples(stream)
+	tables := b.gearTables(gears)
+	gearTables, samples := gear.TablesOf(tables), b.streamSamples(stream)
 	if samples != b.Problem.PlanningSamples {
 		withSamples := *gearTables
-		withSamples.Records, t.KindTables = b.pipelineRecords(samples), &withSamples
+		withSamples.Records, tables.KindTables = b.pipelineRecords(samples), &withSamples
 	}
 	// The tables hold the planning samples. Refusals would hide lateness, so the policy makes none.
-	pol, err := gear.New(t, gear.OptionsWithoutRefusals(t))
+	gearPolicy, err := gear.New(tables, gear.OptionsWithoutRefusals(tables))
 	if err != nil {
 		return MeasuredResult{}, err
 	}
@@ -101,7 +101,7 @@ func (b *Simulator) RunMeasured(ctx context.Context, gears []PlannedGear, stream
 	// Run, and count late requests.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	res, err := sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: source, Egress: b.Problem.RequestOverhead, FrontEnd: b.Problem.FrontEndTime, NoReport: true, OnCompleted: func(arrivedAt, answeredAt time.Duration) {
+	res, err := sim.Run(ctx, sim.Config{Tables: tables, Policy: gearPolicy, Source: source, Egress: b.Problem.RequestOverhead, FrontEnd: b.Problem.FrontEndTime, NoReport: true, OnCompleted: func(arrivedAt, answeredAt time.Duration) {
 		latencies = append(latencies, answeredAt-arrivedAt)
 		if answeredAt-arrivedAt > b.Problem.SLO {
 			if lateCount++; lateCount > maxLateCount {

@@ -79,9 +79,9 @@ func (b *Simulator) simulateRun(ctx context.Context, trial *trialRun) (runResult
 	p, samples := b.Problem, cmp.Or(trial.samples, b.Problem.PlanningSamples)
 
 	// Tables, policy and arrivals. Refusals would hide lateness, so the policy makes none.
-	t := b.TablesWith(trial.rate, trial.cascade.Gear(trial.rate, trial.minQueue, trial.shares))
-	gear.TablesOf(t).Records = b.shuffledRecords(samples, trial.stream)
-	gearPolicy, err := gear.New(t, gear.OptionsWithoutRefusals(t))
+	tables := b.TablesWith(trial.rate, trial.cascade.Gear(trial.rate, trial.minQueue, trial.shares))
+	gear.TablesOf(tables).Records = b.shuffledRecords(samples, trial.stream)
+	gearPolicy, err := gear.New(tables, gear.OptionsWithoutRefusals(tables))
 	if err != nil {
 		return runResult{}, err
 	}
@@ -105,9 +105,9 @@ func (b *Simulator) simulateRun(ctx context.Context, trial *trialRun) (runResult
 	recorder.latencies = slices.Grow(b.latencies[:0], int(1.1*expectedRequests))
 	var service sim.Service // nil means the times of the tables
 	if p.Drift > 0 {
-		service = sim.SlowedService(sim.ExactService(t), p.Drift)
+		service = sim.SlowedService(sim.ExactService(tables), p.Drift)
 	}
-	_, err = sim.Run(ctx, sim.Config{Tables: t, Service: service, Policy: gearPolicy, Source: source, Duration: trial.length, Egress: p.RequestOverhead, FrontEnd: p.FrontEndTime, OnCompleted: recorder.addLatency, NoReport: true})
+	_, err = sim.Run(ctx, sim.Config{Tables: tables, Service: service, Policy: gearPolicy, Source: source, Duration: trial.length, Egress: p.RequestOverhead, FrontEnd: p.FrontEndTime, OnCompleted: recorder.addLatency, NoReport: true})
 
 	// Collect the result. Requests are counted by quarter of the run in which they arrived.
 	b.latencies = recorder.latencies

@@ -149,10 +149,10 @@ func (b *Simulator) TryWithLateShare(ctx context.Context, cascade *placement.Loa
 
 	// The planning samples.
 	run := trialRun{cascade: cascade.Cascade, minQueue: b.MinQueue, shares: cascade.Shares, rate: rate, length: shortRun, latencyLimit: slo, samples: p.PlanningSamples}
-	t, err := b.trySamples(ctx, run, cascade.MaxLoad, maxLateShare)
-	passes := t.Passed || t.Stable && maxLateShare > 1-p.Percentile
+	trial, err := b.trySamples(ctx, run, cascade.MaxLoad, maxLateShare)
+	passes := trial.Passed || trial.Stable && maxLateShare > 1-p.Percentile
 	if err != nil || !passes || !p.HeldOutSamples.IsPresent() {
-		return t, err
+		return trial, err
 	}
 
 	// The held-out samples, hardened. The result is the worse of both.
@@ -161,9 +161,9 @@ func (b *Simulator) TryWithLateShare(ctx context.Context, cascade *placement.Loa
 	if run.samples != p.HeldOutSamples { // the hardened copy is of this cascade only: drop its shuffled orders
 		delete(b.shuffledSamples, run.samples)
 	}
-	t.HeldOutLatency, t.failsHeldOut = heldOutTrial.Latency, !heldOutTrial.Passed && !(heldOutTrial.Stable && maxLateShare > 1-p.Percentile)
-	t.Stable, t.Passed, t.LateShare = heldOutTrial.Stable, t.Passed && heldOutTrial.Passed, max(t.LateShare, heldOutTrial.LateShare)
-	return t, err
+	trial.HeldOutLatency, trial.failsHeldOut = heldOutTrial.Latency, !heldOutTrial.Passed && !(heldOutTrial.Stable && maxLateShare > 1-p.Percentile)
+	trial.Stable, trial.Passed, trial.LateShare = heldOutTrial.Stable, trial.Passed && heldOutTrial.Passed, max(trial.LateShare, heldOutTrial.LateShare)
+	return trial, err
 }
 
 // trySamples tries a gear in simulation with one set of samples, run.samples: a short run, which sieves out what
