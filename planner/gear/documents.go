@@ -55,8 +55,10 @@ type resolvedWorkload struct {
 	calibration   map[string]formats.Calibration // by model
 }
 
-// planCascades is the method's solve: it reads the problem from the documents, searches for a plan of the
-// workload's cascade, and returns its parts. If ctx ends after a plan was found, it returns that plan.
+// planCascades plans a workload's cascade, as the Solve of Method: it reads the problem from the documents, searches
+// for a plan, and returns the parts of its document. It adds assumptions and warnings to run. If ctx ends after a plan
+// was found, it returns that plan, marked as stopped by an interrupt. If the problem has no plan, the error is a
+// kind.InfeasibleError.
 func planCascades(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outcome, error) {
 	if err := in.CheckPresent(); err != nil {
 		return nil, err
@@ -76,7 +78,7 @@ func planCascades(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*k
 	run.WarnStaleModels(&in.Documents, workload.modelProfiles)
 	workload.setRequestTimes()
 
-	// Search for a plan.
+	// Search for a plan. plannedTarget is the accuracy planned for: the requested one, or more to keep it on held-out samples.
 	plan, plannedTarget, err := search.SolveHeldOut(ctx, workload.problem, run.Solver, search.Options{Seed: trialSeed, AnyPlan: in.FeasibilityOnly, Progress: func(done, ranges int) {
 		run.Progress(kind.Progress{Phase: "gears", Fraction: float64(done) / float64(ranges), Value: math.NaN(), Bound: math.NaN()})
 	}})
@@ -107,8 +109,9 @@ func planCascades(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*k
 	return o, nil
 }
 
-// reportHeldOut states, for the user, how samples that were held out of planning changed the target accuracy,
-// and warns if the planned accuracy is outside of the interval that they show.
+// reportHeldOut states, for the user, how samples that were held out of planning changed the accuracy planned for,
+// plannedTarget, from the requested one. It warns if the planned accuracy is outside of the interval that these samples
+// show. Without held-out samples it does nothing.
 func (f *resolvedWorkload) reportHeldOut(plan *trials.Plan, plannedTarget float64) {
 	h, ok := plan.HeldOutAccuracy()
 	if !ok {
@@ -122,8 +125,10 @@ func (f *resolvedWorkload) reportHeldOut(plan *trials.Plan, plannedTarget float6
 	}
 }
 
-// adviseOverRequests warns if one cascade for all measured rates would be more accurate with an SLO over all
-// requests together. If the plan is such a cascade, it states that as an assumption.
+// adviseOverRequests tells the user of the other scope that the SLO may have. It warns if one cascade for all measured
+// rates would be more accurate with an SLO over all requests together, in place of one for every range of rates. If the
+// plan is such a cascade already, because the workload names no scope, it states that as an assumption. An error is
+// that of the simulated runs.
 func (f *resolvedWorkload) adviseOverRequests(ctx context.Context, plan *trials.Plan) error {
 	if p := plan.Problem; p.ScopeUnspecified && p.OverRequests {
 		f.run.Assume("slo over requests: one cascade for all rates keeps the SLO over all of the measured requests together and is more accurate than a plan whose every range keeps it; `slo: {over: ranges}` plans for that")
@@ -143,9 +148,9 @@ const (
 	safeRateShare     = 0.8
 )
 
-// infeasibleError returns the driver's error for an infeasible problem, with the nearest feasible devices, rate or
-// SLO. If there are several kinds of devices, it names no nearest problem, because it does not know which kind to
-// add.
+// infeasibleError returns the driver's error for an infeasible problem, with the nearest change that makes it feasible:
+// more devices if few are missing, a lower rate if very many are, and a longer SLO otherwise. If there are several
+// kinds of devices, it names no change, because it does not know which kind to add.
 func (r *resolvedWorkload) infeasibleError(cause *cascades.InfeasibleError) *kind.InfeasibleError {
 	infeasible := &kind.InfeasibleError{Model: cause.Model, Constraint: "slo", Reason: cause.Reason()}
 	if cause.TargetAccuracy > 0 {
@@ -154,6 +159,8 @@ func (r *resolvedWorkload) infeasibleError(cause *cascades.InfeasibleError) *kin
 	if len(r.pools) > 1 {
 		return infeasible // with several kinds it is not known which one is short
 	}
+
+	// cause has the devices that the cheapest cascade needs, and the rate that the present ones carry. SLOUS is in microseconds.
 	devices := r.pools[0].Count
 	if missingDevices := cause.Devices - devices; missingDevices > maxMissingDevices+3*devices && cause.TargetAccuracy == 0 {
 		infeasible.Constraint = "devices"
@@ -167,8 +174,9 @@ func (r *resolvedWorkload) infeasibleError(cause *cascades.InfeasibleError) *kin
 	return infeasible
 }
 
-// checkObjective checks the option --objective against what the workload's SLO leaves to be optimised, and sets
-// the prices of devices. It fails if a price is missing.
+// checkObjective sets the objective and the price of a device of each kind under it (USD per hour, watts, or 1 if
+// devices are counted). It returns an error if the option --objective does not go with the workload's SLO, which leaves
+// accuracy, latency or devices to be optimised, or if a pool has no price.
 func (f *resolvedWorkload) checkObjective() error {
 	goal, requested := f.problem.Goal(), f.input.Values.Word("objective")
 	minimisesDevices := requested == cascades.FewestDevices || requested == LeastCost || requested == LeastPower
@@ -223,8 +231,9 @@ func (f *resolvedWorkload) objectiveOf(plan *trials.Plan) formats.Objective {
 	return formats.Objective{Name: f.objective, Value: value, Bound: &bound, Gap: &gap}
 }
 
-// planOutcome returns the plan that was found as the parts of a plan document, with objective, bound and
-// policy.
+// planOutcome returns a plan as the parts of a plan document: objective with bound and gap, why the search stopped,
+// what one more device would bring, the gear section, the deployment and the policy. It sets the workload's problem to
+// the one that was solved in the end, with its SLO and devices.
 func (f *resolvedWorkload) planOutcome(plan *trials.Plan) *kind.Outcome {
 	f.problem = plan.Problem // with the SLO or the devices that the search found
 	o := &kind.Outcome{
@@ -242,14 +251,16 @@ func (f *resolvedWorkload) planOutcome(plan *trials.Plan) *kind.Outcome {
 		o.StoppedBy = kind.StoppedByTrials
 	}
 
-	// What one more device of each kind would bring.
+	// What one more device of each kind would bring: the bound on the accuracy with it, and its relative gain. A bound that
+	// was not computed is not in the list.
 	for k, bound := range plan.OneMoreBounds {
 		if bound >= plan.Bound {
 			o.Limits = append(o.Limits, formats.Limit{Constraint: "device " + f.pools[k].Device, Change: "+1 device", Value: bound, Gain: (bound - plan.Bound) / plan.Bound})
 		}
 	}
 
-	// The section, the deployment and the policy.
+	// The section, the deployment and the policy. The policy measures the rate over a window that is long enough for the
+	// lowest range, whose upper edge is RangeEdges[0].
 	section := writeSection(plan, f.problem, f.weightsSource)
 	section.Score, section.TriedBound = f.recordScore, plan.TrialBound
 	section.RequestUS, section.RequestCPUUS = document.Micros(f.problem.RequestOverhead), document.Micros(f.requestCPU)
@@ -271,9 +282,10 @@ const (
 	maxConfirmTime  = 5 * time.Minute
 )
 
-// planAndConfirm plans a cascade and confirms the plan by a test at the highest rate of its ranges, with random
-// numbers that the search has not seen. If the test fails, SolveUntilConfirmed plans again with a reserve.
-// Plans whose SLO is over all requests are not tested, as a range of theirs may miss it.
+// planAndConfirm plans a cascade and confirms the plan by a simulated test at the highest rate of its ranges, with
+// random numbers that the search has not seen. It is the SolveUntilConfirmed of Method: solve makes a plan of a
+// problem, and if the test fails, it is called again with a reserve. requested has the user's settings of the test.
+// Plans whose SLO is over all requests together are not tested, as one of their ranges may miss it.
 func planAndConfirm(ctx context.Context, p *kind.Problem, requested kind.TestSettings, solve kind.SolveFunc) (*kind.Result, error) {
 	return certify.SolveUntilConfirmed(ctx, p, solve, func(plan *formats.Plan) (*certify.Test, string, error) {
 		if formats.GearOf(plan).SLOScope == formats.ScopeRequests {
@@ -292,7 +304,9 @@ func planAndConfirm(ctx context.Context, p *kind.Problem, requested kind.TestSet
 	})
 }
 
-// loosenCascade returns the workload with the SLO or the rate that a looser problem has.
+// loosenCascade returns the requested workload with the longer SLO or the lower rate that looser names, as the
+// RelaxWorkload of Method: the driver calls it to plan the nearest feasible problem. An SLO by accuracy alone has no
+// latency to be made longer.
 func loosenCascade(requested formats.WorkloadSection, looser *kind.Relaxation) formats.WorkloadSection {
 	looserCascade := *requested.(*formats.Cascade)
 	if !looserCascade.SLO.Latency.IsZero() {

@@ -11,8 +11,8 @@ import (
 	"inferplan/planner/kind"
 )
 
-// explain returns lines on a plan for the user: its accuracy and bounds and, for each range of rates, which
-// models answer. A stage with a threshold in brackets forwards what it is less certain of. If the plan is no
+// explain returns lines of text on a plan for the user, as the Explain of Method: its accuracy and bounds, what trials
+// have ruled out, which models run in stages and, for each range of rates, which models answer. If the plan is no
 // cascade, it returns nil.
 func explain(p *formats.Plan) []string {
 	g := formats.GearOf(p)
@@ -56,7 +56,9 @@ func explain(p *formats.Plan) []string {
 	return lines
 }
 
-// gearLine returns a line on a gear: its cascade, with what it promises.
+// gearLine returns a line on the gear r of a range of rates: its cascade, with accuracy, latency (milliseconds) and the
+// load of the busiest device. A model with a number in brackets forwards the samples that it answers with less
+// certainty than that.
 func gearLine(g *formats.GearPlan, r *formats.Gear) string {
 	var stages []string
 	for k := range r.Stages {
@@ -87,7 +89,8 @@ func weightedMean(g *formats.GearPlan, value func(r *formats.Gear) float64) floa
 	return total
 }
 
-// accuracyLine returns a line on the accuracy of the whole plan: planned, on held-out samples, and requested.
+// accuracyLine returns a line on the accuracy of the whole plan, the mean over the ranges of rates by weight: as
+// planned, on held-out samples with its interval, and as requested (0 if no accuracy was).
 func accuracyLine(g *formats.GearPlan) string {
 	planned := weightedMean(g, func(r *formats.Gear) float64 { return r.Accuracy })
 	line := fmt.Sprintf("accuracy: planned %.4f over the ranges by weight", planned)
@@ -100,8 +103,8 @@ func accuracyLine(g *formats.GearPlan) string {
 	return line
 }
 
-// stagesLine returns a line on where a member runs that is cut into stages. If it runs whole everywhere, the line
-// is empty.
+// stagesLine returns a line on where a deployed model runs, if it is cut into stages: for each of its pipelines, which
+// blocks run on how many devices. If the model runs whole everywhere, the line is empty.
 func stagesLine(model *formats.Deployed) string {
 	var pipelines []string
 	inStages := false

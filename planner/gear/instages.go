@@ -11,11 +11,13 @@ import (
 	"inferplan/planner/stages"
 )
 
-// setBlocks sets the problem's blocks, so that members may run in stages over several devices. It does so only if
-// that can help: if there are several kinds of devices, or a member that does not fit on one device.
+// setBlocks sets the problem's blocks (its models block by block), so that members of the family may run in stages over
+// several devices. It does so only if that can help and is allowed: if there are several kinds of devices, or a member
+// that does not fit on one device, and such a member was measured block by block. Else the problem has no blocks, and
+// all models run whole.
 func (f *resolvedWorkload) setBlocks() error {
 	p := f.problem
-	maxStages := f.input.Values.WholeNumber("max-partitions")
+	maxStages := f.input.Values.WholeNumber("max-partitions") // 1 forbids stages
 	if maxStages == 1 {
 		return nil
 	}
@@ -29,7 +31,7 @@ func (f *resolvedWorkload) setBlocks() error {
 		return nil
 	}
 
-	// Pools and models.
+	// Pools and models. A model with several blocks can be cut. With one kind of devices only those count that do not fit whole.
 	blocks := &stages.Problem{MaxPartitions: maxStages, SeparateHosts: f.input.Cluster.Host != formats.HostShared}
 	for i := range f.pools {
 		pool := &f.pools[i]
@@ -56,8 +58,10 @@ func (f *resolvedWorkload) setBlocks() error {
 	return nil
 }
 
-// blocksOf returns model m block by block, as the search for stages needs it, and keeps the cuts between blocks
-// for the plan. One that was not measured block by block is a single block, which cannot be cut.
+// blocksOf returns model m of the family block by block, as the search for stages needs it: costs by pool, bytes of the
+// weights by block, and bytes of a sample that cross each cut between blocks. It also sets the workload's cuts of the
+// model, which the plan document names. A model that was not measured block by block is a single block of 0 bytes,
+// which cannot be cut.
 func (f *resolvedWorkload) blocksOf(m int) (model stages.Model, err error) {
 	pm := f.modelProfiles[m]
 	model = stages.Model{Name: pm.Model, ShareCosts: make([][]stages.ShareCosts, len(f.pools))}
@@ -69,6 +73,7 @@ func (f *resolvedWorkload) blocksOf(m int) (model stages.Model, err error) {
 	if model.ShareCosts, err = stages.MeasuredCosts(pm, f.pools, f.input.Values.WholeNumber("max-batch"), f.input.FileName("profile"), fmt.Sprintf("models[%d]", index)); err != nil {
 		return model, err
 	}
+	// Which tensors cross a cut, and in which type, depends on whether some pool has network cards.
 	network := slices.ContainsFunc(f.pools, func(p formats.Pool) bool { return p.NICRate() > 0 })
 	for i := range pm.Blocks {
 		model.Weights = append(model.Weights, pm.Blocks[i].WeightBytes)
@@ -80,7 +85,8 @@ func (f *resolvedWorkload) blocksOf(m int) (model stages.Model, err error) {
 	return model, nil
 }
 
-// measuredByBlock reports whether every measurement of a model on the cluster's devices is by block.
+// measuredByBlock reports whether every measurement of a whole device that a model has on the cluster's kinds of
+// devices gives the time of each of its blocks. Only then can the model be cut into stages.
 func (f *resolvedWorkload) measuredByBlock(pm *formats.ProfileModel) bool {
 	for i := range pm.Measurements {
 		measurement := &pm.Measurements[i]
@@ -92,13 +98,16 @@ func (f *resolvedWorkload) measuredByBlock(pm *formats.ProfileModel) bool {
 	return true
 }
 
-// chainPipeline returns, for the plan document, the pipeline of a placed chain (a member in stages) that gets
-// the given samples per second.
+// chainPipeline returns, for the plan document, the pipeline of a placed chain (a member in stages, each on devices of
+// its own) that gets the given samples per second. Its latency is that of the largest batch through all stages and
+// transfers, in microseconds, and its rate that of its slowest stage. The speed of the network is stated as an
+// assumption.
 func (f *resolvedWorkload) chainPipeline(placement *planspace.PlacedChain, samples float64) formats.Pipeline {
 	chain := placement.Chain
 	pipeline := formats.Pipeline{Batch: chain.MaxBatch, RPS: math.Inf(1)}
 
-	// Each stage with its times, and the cut behind it.
+	// Each stage with its times, and the cut behind it. GPUs is the number of devices that the samples keep busy. BlockUS, the
+	// times by block, are left out, as those of the stage suffice.
 	for i := range chain.Stages {
 		chainStage, devices := &chain.Stages[i], placement.Devices[i]
 		stage := formats.Stage{Blocks: [2]int{chainStage.FirstBlock, chainStage.EndBlock}, Device: f.pools[chainStage.Kind].Device, Share: 1, Replicas: len(devices), GPUs: samples * chainStage.SecondsPerSample, Placement: replicaPlacements(devices)}

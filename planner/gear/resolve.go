@@ -15,8 +15,9 @@ import (
 	"inferplan/planner/stages"
 )
 
-// resolveDocuments fills in the problem from the documents: devices, models with their times, samples, SLO,
-// blocks for stages, and ranges of rates.
+// resolveDocuments fills in the problem from the documents, in this order: quantile thresholds, kinds of devices,
+// models with their times, samples, SLO, blocks for stages, and ranges of request rates. The error names the field at
+// fault.
 func (f *resolvedWorkload) resolveDocuments() error {
 	cascade, p := f.cascade, f.problem
 	f.setGrid()
@@ -55,10 +56,13 @@ func (f *resolvedWorkload) resolveDocuments() error {
 // maxCascades limits the number of cascades that are enumerated.
 const maxCascades = 120_000
 
-// setGrid sets the number of quantile thresholds per model: the requested one, or the largest that makes no more
-// than maxCascades cascades.
+// setGrid sets the grid, the number of levels into which quantile thresholds divide a model's certainty: the requested
+// one, or the largest that makes no more than maxCascades cascades. A smaller grid than the user asked for is a
+// warning, a default an assumption.
 func (f *resolvedWorkload) setGrid() {
 	cascade, p := f.cascade, f.problem
+
+	// cascades returns the number of cascades: each set of models, with one of grid-1 thresholds after each but the last.
 	cascades := func(grid int) float64 {
 		return (math.Pow(float64(grid), float64(len(cascade.Family))) - 1) / float64(grid-1)
 	}
@@ -76,8 +80,9 @@ func (f *resolvedWorkload) setGrid() {
 // times.
 const maxDevicesPerKind = 16_384
 
-// setPools takes the pools that have devices. The models of a cascade take turns on every device, so all pools
-// are shared in time.
+// setPools sets the pools to those of the cluster that have devices, with their defaults. The models of a cascade take
+// turns on every device, so all pools are shared in time, with one share per device; another sharing is replaced, which
+// is stated as an assumption.
 func (r *resolvedWorkload) setPools() error {
 	for i, p := range r.input.Cluster.Pools {
 		if p.Count == 0 {
@@ -99,8 +104,9 @@ func (r *resolvedWorkload) setPools() error {
 	return nil
 }
 
-// readModel returns a model with its latencies. It fails if none was measured on any kind of the cluster's
-// devices.
+// readModel returns the model of a name, with its latencies and memory on each pool's kind of devices, and adds its
+// profile to the workload, with no cuts between its blocks yet. path is the field that names the model, for errors. It
+// fails if the model was measured on none of the kinds.
 func (f *resolvedWorkload) readModel(name, path string) (*cascades.Model, error) {
 	modelIndex, err := f.input.ModelIndex(name, path)
 	if err != nil {
@@ -129,8 +135,9 @@ func (f *resolvedWorkload) setRequestTimes() {
 	}
 }
 
-// variantOn returns the times and the memory of a model on a kind of devices. If the memory was not measured, it
-// is the bytes of the weights.
+// variantOn returns the times and the memory (bytes) of a whole model on a kind of devices. Times are of every batch
+// size up to the largest that was measured and that the option max-batch allows. If the memory was not measured, it is
+// the bytes of the weights. If the model was not measured on the kind, there are no times.
 func (f *resolvedWorkload) variantOn(modelProfile *formats.ProfileModel, device string) cascades.Variant {
 	var variant cascades.Variant
 	costs := wholeModelCosts(modelProfile, device)
@@ -140,7 +147,7 @@ func (f *resolvedWorkload) variantOn(modelProfile *formats.ProfileModel, device 
 		}
 	}
 
-	// Times of every batch size up to the largest measured one.
+	// Times of every batch size up to the largest measured one. The whole model is block 0 of 1 in these costs.
 	if list := costs.Batches; len(list) > 0 {
 		maxBatch, hasMeans := list[len(list)-1].Batch, list[0].MeanFactor > 0
 		if limit := f.input.Values.WholeNumber("max-batch"); limit > 0 {
@@ -162,15 +169,18 @@ func (f *resolvedWorkload) variantOn(modelProfile *formats.ProfileModel, device 
 	return variant
 }
 
-// wholeModelCosts returns what a model costs on a kind of devices if it runs whole, as one block.
+// wholeModelCosts returns the measured costs of a model on a kind of devices, if it runs whole: as if it were one
+// block, with a time for each measured batch size. Measurements with several shares of a device are left out.
 func wholeModelCosts(pm *formats.ProfileModel, device string) *stages.ShareCosts {
+	// PadsToNext says, before and after the one block, whether a batch between two measured sizes takes the time of the next
+	// one. If it is nil, all batches do.
 	costs := &stages.ShareCosts{Dispatch: pm.DispatchUS.D()}
 	if !pm.PadsBatches(device, 0, len(pm.Blocks)) {
 		costs.PadsToNext = make([]bool, 2)
 	}
 
 	// Each measurement is a batch. Its time is that of the whole model, or else the sum of its blocks.
-	means := true
+	means := true // every batch has a mean
 	for _, ms := range pm.Measurements {
 		if ms.Device != device || ms.Share > 1 {
 			continue
@@ -197,8 +207,10 @@ func wholeModelCosts(pm *formats.ProfileModel, device string) *stages.ShareCosts
 	return costs
 }
 
-// setRecords sets thresholds and samples from the first of the profile's records that has all models of the
-// family.
+// setRecords sets the thresholds and samples of the problem from records: the certainty and correctness of every
+// model's answers to the same samples. It takes the first set of records in the profile that has all models of the
+// family. names are these models. It warns of few samples, and if none are held out of planning. The error says that no
+// set has all models.
 func (f *resolvedWorkload) setRecords(names []string) error {
 	for i := range f.input.Profile.Records {
 		r := &f.input.Profile.Records[i]
@@ -226,8 +238,9 @@ func (f *resolvedWorkload) setRecords(names []string) error {
 		"the certainty and correctness of every model of the family on the same samples", "record them: plan profile --records, or import them: plan import records")
 }
 
-// setSLO sets latency, accuracy, percentile and scope of the SLO. A latency such as "5x" is a multiple of the
-// batch-1 latency of the last model.
+// setSLO sets latency, accuracy, percentile and scope of the SLO, from the workload or, for the latency, the option
+// slo. A latency such as "5x" is a multiple of last, the batch-1 latency of the family's last model. Defaults are
+// stated as assumptions. It fails if neither latency nor accuracy is given.
 func (f *resolvedWorkload) setSLO(w *formats.Cascade, last time.Duration) error {
 	slo := w.SLO.Latency
 	if requested := f.input.Values.SLO("slo"); !requested.IsZero() {
@@ -259,8 +272,8 @@ func (f *resolvedWorkload) setSLO(w *formats.Cascade, last time.Duration) error 
 	return nil
 }
 
-// setRanges sets the ranges of request rates and their weights, the share of the requests in each: from
-// measured rates, a histogram, or a named distribution.
+// setRanges sets the ranges of request rates that get a gear each, by their upper edges (requests per second), and
+// their weights, the share of the requests in each: from measured rates, a histogram, or a named distribution.
 func (f *resolvedWorkload) setRanges(q *formats.CascadeQPS) error {
 	p := f.problem
 	n := q.Ranges
@@ -297,9 +310,10 @@ func (f *resolvedWorkload) setRanges(q *formats.CascadeQPS) error {
 // (docs/methods.md).
 const defaultMeasuredRanges = 10
 
-// setMeasuredRanges reads ranges and weights from a file of requests per second. The weight of a range is the
-// share of the requests that its gear serves when these rates go through the rule by which the policy switches
-// gears, because accuracy counts per request and not per hour.
+// setMeasuredRanges sets ranges and weights from a file of requests per second, and the measured rates themselves. The
+// weight of a range is the share of the requests that its gear (cascade) serves when these rates go through the rule by
+// which the policy switches gears, because accuracy counts per request and not per hour. The number of ranges and the
+// highest rate have defaults, which are stated as assumptions.
 func (f *resolvedWorkload) setMeasuredRanges(q *formats.CascadeQPS) error {
 	// Read the rates.
 	path := filepath.FromSlash(q.MeasuredFile)

@@ -23,13 +23,15 @@ func usedModels(plan *trials.Plan, models int) []int {
 	return list
 }
 
-// addDeployment adds the used models to the plan, in the order of the family: a pipeline for each kind that holds
-// a model, and one for each chain. The device time of a pipeline is its mean over the ranges, half by weight and
-// half even, so that a model which is only asked in ranges without weight has some, too.
+// addDeployment adds the used models to the outcome's deployment, in the order of the family: a pipeline for each kind
+// of devices that holds the whole model, and one for each chain (the model in stages). The device time of a pipeline is
+// its mean over the ranges of rates, half by weight and half even, so that a model which is only asked in ranges
+// without weight has some, too.
 func (f *resolvedWorkload) addDeployment(o *kind.Outcome, plan *trials.Plan) {
 	p := f.problem
 	maxBatch, secondsPerSample := cascades.BatchesAndSpeeds(p)
 	for _, m := range usedModels(plan, len(p.Models)) {
+		// firstReplica counts in the order of a gear's shares: whole models kind by kind, then chains.
 		deployed, firstReplica := f.modelProfiles[m].NewDeployment(), 0
 		deployed.Model = p.Models[m].Name
 		for k := range p.Kinds {
@@ -48,8 +50,8 @@ func (f *resolvedWorkload) addDeployment(o *kind.Outcome, plan *trials.Plan) {
 	}
 }
 
-// meanSampleRate returns the samples per second that n replicas of a model, from firstReplica on, get at the
-// upper edges of the ranges: a mean, half by weight and half even.
+// meanSampleRate returns the samples per second that n replicas of a model, from firstReplica on in the order of the
+// gears' shares, get at the upper edges of the ranges of rates: a mean over the ranges, half by weight and half even.
 func meanSampleRate(plan *trials.Plan, p *cascades.Problem, model, firstReplica, n int) float64 {
 	total := 0.0
 	for r := range plan.Gears {
@@ -64,8 +66,9 @@ func meanSampleRate(plan *trials.Plan, p *cascades.Problem, model, firstReplica,
 	return total
 }
 
-// wholePipeline returns the pipeline of a model that runs whole on devices of a kind. gpus is the number of
-// devices that its work keeps busy.
+// wholePipeline returns the pipeline, for the plan document, of a model that runs whole on some devices of a kind, both
+// by index. batch is its largest batch, and gpus the number of devices that its work keeps busy on average. devices are
+// numbers within the kind.
 func (f *resolvedWorkload) wholePipeline(model, kindIndex, batch int, gpus float64, devices []int) formats.Pipeline {
 	modelProfile := f.modelProfiles[model]
 	s := formats.Stage{Blocks: [2]int{0, len(modelProfile.Blocks)}, Device: f.pools[kindIndex].Device, Share: 1, Replicas: len(devices), GPUs: gpus, Placement: replicaPlacements(devices)}
@@ -74,7 +77,8 @@ func (f *resolvedWorkload) wholePipeline(model, kindIndex, batch int, gpus float
 	return formats.Pipeline{Batch: batch, RPS: s.RPS, LatencyUS: s.InferUS[batch-1], Stages: []formats.Stage{s}}
 }
 
-// replicaPlacements returns the placements of one replica per device. Consecutive devices form one placement.
+// replicaPlacements returns the placements, as a plan document has them, of one replica on each of some devices, by
+// number. Devices of consecutive numbers form one placement.
 func replicaPlacements(devices []int) (list []formats.Placement) {
 	for _, d := range devices {
 		if n := len(list); n > 0 && list[n-1].FirstDevice+list[n-1].Replicas == d {
@@ -86,8 +90,9 @@ func replicaPlacements(devices []int) (list []formats.Placement) {
 	return list
 }
 
-// writeSection returns the gear section of the plan document: the SLO, the models with their answers to the planning
-// samples, and the gears. weights names where the ranges' weights come from.
+// writeSection returns the gear section of the plan document: the SLO, the used models with their answers to the
+// planning samples, and the gear (cascade with its split over devices) of each range of rates. weights names where the
+// ranges' weights come from. The caller fills in scores, times and calibration.
 func writeSection(plan *trials.Plan, p *cascades.Problem, weights string) *formats.GearPlan {
 	g := &formats.GearPlan{
 		SLOUS: document.Micros(p.SLO), Percentile: "p" + strconv.FormatFloat(100*p.Percentile, 'g', 6, 64),
@@ -103,7 +108,8 @@ func writeSection(plan *trials.Plan, p *cascades.Problem, weights string) *forma
 		g.AccuracyHeldOut, g.HeldOutInterval = &h.Accuracy, &[2]float64{h.Low, h.High}
 	}
 
-	// Models with the answers to the planning samples.
+	// Models with the answers to the planning samples, as text: a character for the level of certainty of each, and 1 if it is
+	// correct.
 	for _, m := range usedModels(plan, len(p.Models)) {
 		levels, correct := make([]byte, p.PlanningSamples.N), make([]byte, p.PlanningSamples.N)
 		for i := range levels {
@@ -127,7 +133,9 @@ func writeSection(plan *trials.Plan, p *cascades.Problem, weights string) *forma
 	return g
 }
 
-// writeGear returns the gear of a range, between two rates in requests/s, as the plan document has it.
+// writeGear returns the gear of a range, the cascade with its split, as the plan document has it. fromRate and toRate
+// are the edges of the range in requests per second, and weight is its share of the requests. The accuracy on held-out
+// samples comes with a 95 % interval.
 func writeGear(t *trials.PlannedGear, p *cascades.Problem, fromRate, toRate, weight float64) formats.Gear {
 	c, load := &t.Cascade, t.BusiestLoad
 	if !p.OverRequests || p.MeasuredRates == nil {
@@ -144,7 +152,7 @@ func writeGear(t *trials.PlannedGear, p *cascades.Problem, fromRate, toRate, wei
 		g.AccuracyHeldOut, g.HeldOutInterval = &share, &[2]float64{lo, hi}
 	}
 
-	// Stages.
+	// Stages: the cascade's models. The first waits for MinQueue requests. A level is 1 above the index of its threshold.
 	for k, m := range c.Models {
 		s := formats.GearStage{Model: p.Models[m].Name, Fraction: float64(c.ReachCounts[k]) / float64(p.PlanningSamples.N), MinQueue: 1, Split: t.Shares[m]}
 		if k == 0 {

@@ -26,10 +26,10 @@ type PooledDevices struct {
 	anyTimeCost   []float64                          // by model: price of a sample in batches of any length
 }
 
-// PoolDevices treats all devices as one budget, for bounds under an SLO over all requests: it prices device and
-// network time by the duals of the linear program of the highest range of rates, so that all devices together
-// cost 1. The result holds the cost of a sample of each model at these prices. inTime is the space of plans
-// within the SLO, and lax the one without an SLO, whose cascades are used.
+// PoolDevices returns the devices of all kinds as one budget of work, for bounds under an SLO over all requests
+// together: it prices device and network time by the duals of the linear program of the highest range of rates, such
+// that a second of all devices costs 1, and each model's samples by these prices. inTime is the space of plans within
+// the SLO, and lax the one without an SLO, as late requests may use its cascades and batches.
 func PoolDevices(ctx context.Context, p *cascades.Problem, inTime, lax *planspace.Space) (*PooledDevices, error) {
 	program, sol, _, err := lax.SolveRelaxation(ctx, len(p.RangeEdges)-1, false, nil)
 	if err != nil {
@@ -48,13 +48,13 @@ func PoolDevices(ctx context.Context, p *cascades.Problem, inTime, lax *planspac
 	}
 	if !(total > 0) { // devices are not short; price all alike
 		total = 0
-
-		// Scale the prices, so that all devices cost 1.
 		for k := range devicePrice {
 			devicePrice[k] = 1
 			total += float64(p.Kinds[k].Devices)
 		}
 	}
+
+	// Scale the prices, so that all devices cost 1.
 	for k := range devicePrice {
 		devicePrice[k] /= total
 	}
@@ -62,7 +62,7 @@ func PoolDevices(ctx context.Context, p *cascades.Problem, inTime, lax *planspac
 		nicPrice[n] /= total
 	}
 
-	// sampleCosts returns the cost of a sample of each model in a space.
+	// sampleCosts returns the cost of a sample of each model where it is cheapest, in the batches of a space.
 	sampleCosts := func(space *planspace.Space) []float64 {
 		layout := placement.FluidLayout(space)
 		groupPrices := make([]float64, len(layout.DeviceGroups))
@@ -77,13 +77,13 @@ func PoolDevices(ctx context.Context, p *cascades.Problem, inTime, lax *planspac
 // lateCascade is a cascade of whose requests a share is late, with the least that it costs per request.
 type lateCascade struct{ cost, accuracy, lateShare float64 }
 
-// lateCascades lists what cascades cost if a share of their requests is late (past the SLO), by rising cost,
-// for an SLO over all requests.
+// lateCascades lists, by rising cost, what each cascade costs per request if a share of its requests is late (past the
+// SLO), for an SLO over all requests together. Costs are in seconds of the pooled devices.
 //
-// Requests in time are in batches of at most the SLO and cost inTimeCost; late ones may be in cheaper batches
-// and cost lateCost, both by model. Requests that reach the most models gain most by being late, so a share l
-// of the requests is late at every model: of the requests that reach the model, min(l, reach). Between two
-// reaches the cost is linear in l, so only the reaches and the least late share are listed:
+// Requests in time are in batches of at most the SLO and cost inTimeCost; late ones may be in cheaper batches and cost
+// lateCost, both by model. Requests that reach the most models gain most by being late, so a share l of the requests is
+// late at every model: of the requests that reach the model, min(l, reach). Between two reaches the cost is linear in
+// l, so only the reaches and the least late share are listed:
 //
 //	cost(l) = Σ_m lateCost(m) · min(l, reach(m)) + inTimeCost(m) · max(0, reach(m) - l)
 func (p *PooledDevices) lateCascades(lateCost []float64) []lateCascade {
@@ -120,9 +120,9 @@ func (p *PooledDevices) lateCascades(lateCost []float64) []lateCascade {
 	return options
 }
 
-// envelopeAtPrice returns the most that mixtures of late cascades reach of accuracy - price · lateShare, as a
-// function of their cost: the upper concave envelope of the single ones. price is the accuracy that a late
-// request is charged. The list is sorted by rising cost.
+// envelopeAtPrice returns, as a function of the cost per request, the most that mixtures of cascades with late requests
+// reach of accuracy - price · lateShare: the upper concave envelope of the single ones. price is the accuracy that a
+// late request is charged. list is sorted by rising cost.
 func envelopeAtPrice(list []lateCascade, price float64) (envelope pareto.Envelope) {
 	maxValue := math.Inf(-1)
 	for i := range list {
@@ -136,16 +136,14 @@ func envelopeAtPrice(list []lateCascade, price float64) (envelope pareto.Envelop
 	return envelope
 }
 
-// BoundOverRequests lowers the bounds on the accuracy of each range, for an SLO over all requests. A range is
-// served by a mixture of cascades with shares of late requests, which costs no more than the devices. No range
-// may have more late requests than the percentile allows in all, and total bounds all ranges, which share
-// these. Any price of a late request gives a bound (Lagrange). envelope is the best mixture's accuracy less
-// that price, for a cost per request of deviceScale / edge(r), as edge(r) requests per second share the
-// devices:
+// BoundOverRequests returns the accuracy that no plan exceeds over all ranges of rates by weight, for an SLO over all
+// requests together, and lowers bounds, the same of each range, where it knows better. A range is served by a mixture
+// of cascades with shares of late requests, which costs no more than the devices. No range may have more late requests
+// than the percentile allows in all ranges, which share these. Any price of a late request gives a bound (Lagrange),
+// and the least over the tried prices counts. envelope is the best mixture's accuracy less that price, for a cost per
+// request of deviceScale / edge(r), as edge(r) requests per second share the devices:
 //
-//	total ≤ Σ_r weight(r) · envelope(price, deviceScale / edge(r)) + price · MaxLateShare
-//
-// The least over the tried prices is returned.
+//	total ≤ Σ_r weight(r) · envelope(price, deviceScale / edge(r)) + price · maxLateShare
 func (p *PooledDevices) BoundOverRequests(bounds []float64) (total float64) {
 	options, maxLateShare := p.lateCascades(p.anyTimeCost), 1-p.problem.Percentile
 	total = minOverPrices(func(price float64) float64 {
@@ -160,8 +158,8 @@ func (p *PooledDevices) BoundOverRequests(bounds []float64) (total float64) {
 	return min(total, p.problem.WeightedSum(bounds))
 }
 
-// boundAtScale returns the accuracy that no plan exceeds on `scale` times the devices, for an SLO over all
-// requests. If no plan exists, it returns NaN.
+// boundAtScale returns the accuracy that no plan exceeds on `scale` times the devices, for an SLO over all requests
+// together. If no plan exists, it returns NaN. The search for the fewest devices that reach a target calls it.
 func (p *PooledDevices) boundAtScale(scale float64) float64 {
 	scaled := *p
 	scaled.deviceScale = scale
@@ -172,8 +170,8 @@ func (p *PooledDevices) boundAtScale(scale float64) float64 {
 	return total
 }
 
-// LargerBound returns the larger of two bounds. The first may be NaN, and the second below 0, if they are not
-// known.
+// LargerBound returns the larger of two bounds on the accuracy. bound may be NaN, and other below 0, if they are not
+// known. If neither is known, it returns bound.
 func LargerBound(bound, other float64) float64 {
 	if other >= 0 && !(bound >= other) {
 		return other

@@ -22,8 +22,9 @@ type DeviceCut struct {
 	slack           float64   // by which the value may be too low, because one NIC serves several devices
 }
 
-// Shortfall returns by how much the counts of devices, at which the cut was computed, miss the RequiredGain of
-// counts that reach the target. A positive value means that these counts are ruled out.
+// Shortfall returns by how much the counts of devices, at which the cut (an inequality on counts) was computed, miss
+// the RequiredGain, which all counts that reach the target have. A positive value means that the cut rules these counts
+// out.
 func (t *DeviceCut) Shortfall() float64 {
 	shortfall := t.RequiredGain
 	for k, n := range t.Devices {
@@ -32,32 +33,34 @@ func (t *DeviceCut) Shortfall() float64 {
 	return shortfall
 }
 
-// CutOfRanges solves the linear program of each range at the problem's counts of devices, and returns a cut: a
-// linear inequality, from the duals, that all counts of devices keep which reach the target. startCascades, by
-// range, are the cascades to start from, and are set to those used.
+// CutOfRanges solves the linear program of each range of rates at the problem's counts of devices, and returns a cut: a
+// linear inequality, from the duals, that all counts of devices keep which reach the target accuracy. The search for
+// the cheapest devices adds it to its program. startCascades, by range, are indexes of cascades to start from, and are
+// set to those that the solved program has, for the next call.
 func CutOfRanges(ctx context.Context, space *planspace.Space, startCascades [][]int) (*DeviceCut, error) {
 	p := space.Problem
 	cut := &DeviceCut{Devices: p.DeviceCounts(), GainPerDevice: make([]float64, len(p.Kinds)), ServesAllRanges: true}
 
 	// Solve range by range. If one cannot be served, the cut is that of its unserved share.
 	for r := range p.RangeEdges {
-		g, sol, _, err := space.SolveRelaxation(ctx, r, false, startCascades[r])
+		program, sol, _, err := space.SolveRelaxation(ctx, r, false, startCascades[r])
 		if err != nil {
 			return nil, err
 		}
-		startCascades[r] = g.CascadeColumns[0]
-		if sol.X[g.UnservedVar[0]] > 1e-7 {
+		startCascades[r] = program.CascadeColumns[0]
+		if sol.X[program.UnservedVar[0]] > 1e-7 {
 			cut = &DeviceCut{Devices: cut.Devices, GainPerDevice: make([]float64, len(p.Kinds))}
-			if g, sol, _, err = space.SolveRelaxation(ctx, r, true, startCascades[r]); err != nil {
+			if program, sol, _, err = space.SolveRelaxation(ctx, r, true, startCascades[r]); err != nil {
 				return nil, err
 			}
-			cut.addDuals(space, g, sol, 1)
+			cut.addDuals(space, program, sol, 1) // the value is minus the unserved share, which must become 0
 			break
 		}
-		cut.addDuals(space, g, sol, p.RangeWeights[r]/max(p.RangeWeights[r], 1e-6))
+		// The program weighs a range of weight 0 by 1e-6; here it counts by its own weight.
+		cut.addDuals(space, program, sol, p.RangeWeights[r]/max(p.RangeWeights[r], 1e-6))
 	}
 
-	// What the counts must add up to.
+	// What the counts must add up to: the target, or 0 unserved requests, less the value at the present counts.
 	if cut.RequiredGain = -cut.Value - cut.slack; cut.ServesAllRanges {
 		cut.RequiredGain += p.TargetAccuracy - cascades.TargetTolerance
 	}
@@ -67,11 +70,11 @@ func CutOfRanges(ctx context.Context, space *planspace.Space, startCascades [][]
 	return cut, nil
 }
 
-// addDuals adds to the cut what the linear program of one range says: its value, and by its duals the gain of
-// one more device of each kind, all times a factor.
-func (t *DeviceCut) addDuals(space *planspace.Space, g *planspace.MixtureProgram, sol *milp.Solution, factor float64) {
+// addDuals adds to the cut the value of the linear program of one range and, by its duals, how much one more device of
+// each kind raises it, all times a factor. It also adds to the slack, by which the value may be too low.
+func (t *DeviceCut) addDuals(space *planspace.Space, program *planspace.MixtureProgram, sol *milp.Solution, factor float64) {
 	t.Value += factor * sol.Value
-	for k, row := range g.DeviceRow {
+	for k, row := range program.DeviceRow {
 		if row >= 0 {
 			t.GainPerDevice[k] += factor * math.Abs(sol.RowDuals[row])
 		}
@@ -80,7 +83,7 @@ func (t *DeviceCut) addDuals(space *planspace.Space, g *planspace.MixtureProgram
 	// A NIC serves the devices of a node, so one more device brings a part of one.
 	for k := range space.Problem.Kinds {
 		for _, inbound := range []bool{false, true} {
-			if row, ok := g.NICRow[0][planspace.NICDirection{Kind: k, Inbound: inbound}]; ok {
+			if row, ok := program.NICRow[0][planspace.NICDirection{Kind: k, Inbound: inbound}]; ok {
 				price, perNode := factor*math.Abs(sol.RowDuals[row]), float64(max(1, space.Problem.Blocks.Pools[k].PerNode))
 				t.GainPerDevice[k] += price / perNode
 				t.slack += price * ((float64(t.Devices[k])+perNode-1)/perNode - space.NICCount(k))
@@ -93,9 +96,10 @@ func (t *DeviceCut) addDuals(space *planspace.Space, g *planspace.MixtureProgram
 // target.
 const scaleHalvings = 8
 
-// DeviceCut returns the cut for an SLO over all requests: a linear inequality that all counts of devices keep
-// which reach the target. At the prices of pooled devices they are worth at least RequiredGain. available has
-// the most devices of each kind.
+// DeviceCut returns the cut for an SLO over all requests together: a linear inequality that all counts of devices keep
+// which reach the target accuracy. At the prices of the pooled devices such counts are worth at least RequiredGain,
+// where the problem's devices are worth 1. available has, by kind, the number of devices in the cluster. The caller
+// fills in the value of the relaxation.
 func (p *PooledDevices) DeviceCut(available []int) *DeviceCut {
 	cut := &DeviceCut{Devices: p.problem.DeviceCounts(), GainPerDevice: slices.Clone(p.devicePrice)}
 	// A network card serves the devices of a node, so a device brings a part of one. A node that is not full
@@ -105,6 +109,8 @@ func (p *PooledDevices) DeviceCut(available []int) *DeviceCut {
 		cut.GainPerDevice[n.Kind] += price / perNode
 		cut.slack += price * (perNode - 1) / perNode
 	}
+
+	// Worths between which the target is reached: the problem's devices, and all devices of the cluster.
 	low, high := 1.0, 0.0
 	for k, n := range available {
 		high += cut.GainPerDevice[k] * float64(n)

@@ -36,7 +36,8 @@ type Model struct {
 	FastestTimes []time.Duration // [b-1]: the undisturbed time of a batch of b on the kind where it is fastest
 }
 
-// NewModel returns the model that has the given variant on each kind of devices.
+// NewModel returns the model that has the given variant (times and memory) on each kind of devices, in the order of the
+// problem's kinds. Its fastest times are the least of all kinds, by batch size.
 func NewModel(name string, variants ...Variant) Model {
 	m := Model{Name: name, Variants: variants}
 	for _, v := range variants {
@@ -50,9 +51,9 @@ func NewModel(name string, variants ...Variant) Model {
 	return m
 }
 
-// cheapestBatch returns the batch size at which a variant (a model on a kind of devices) is cheapest per sample
-// within the SLO and the limit on batches, and its seconds per sample. If not even one sample keeps the SLO, it
-// returns 0 and infinity.
+// cheapestBatch returns the batch size at which a variant (a model on a kind of devices) takes the least device time
+// per sample, and that time in seconds. Only batches within the SLO and the problem's limit MaxBatchTime count; a
+// single sample is exempt from that limit. If not even one sample keeps the SLO, it returns 0 and infinity.
 func cheapestBatch(p *Problem, v Variant) (batch int, secondsPerSample float64) {
 	secondsPerSample = math.Inf(1)
 	for b, t := range v.MedianTimes {
@@ -66,8 +67,9 @@ func cheapestBatch(p *Problem, v Variant) (batch int, secondsPerSample float64) 
 	return batch, secondsPerSample
 }
 
-// BatchesAndSpeeds returns the largest batch and the seconds per sample, by kind and model. They are 0 and
-// infinity if a model misses the SLO on the kind or does not fit into its memory.
+// BatchesAndSpeeds returns the largest batch of each model on each kind of devices, the cheapest one per sample, and
+// the seconds of device time per sample in it, both by kind and model. They are 0 and infinity if a model does not run
+// there: it misses the SLO, does not fit into the memory, or should run on faster kinds only.
 func BatchesAndSpeeds(p *Problem) (maxBatch [][]int, secondsPerSample [][]float64) {
 	for k, kind := range p.Kinds {
 		maxBatch, secondsPerSample = append(maxBatch, make([]int, len(p.Models))), append(secondsPerSample, slices.Repeat([]float64{math.Inf(1)}, len(p.Models)))
@@ -80,8 +82,9 @@ func BatchesAndSpeeds(p *Problem) (maxBatch [][]int, secondsPerSample [][]float6
 	return maxBatch, secondsPerSample
 }
 
-// fasterElsewhere reports whether one sample of model m takes longer than MaxBatchTime on a kind of devices,
-// but not on another kind that has devices and memory for it: then the model should run there only.
+// fasterElsewhere reports whether model m should not run on a kind of devices, because even one sample takes longer
+// than MaxBatchTime there, but not on another kind that has devices and memory for it. It is asked only under the
+// strictest limit of WithBatchLimits.
 func fasterElsewhere(p *Problem, m, kind int) bool {
 	if times := p.Models[m].Variants[kind].MedianTimes; len(times) == 0 || times[0] <= p.MaxBatchTime {
 		return false
@@ -95,10 +98,10 @@ func fasterElsewhere(p *Problem, m, kind int) bool {
 	return false
 }
 
-// WithBatchLimits returns the problem under up to three limits on the time of a batch: as long as the SLO; at
-// most half as long, because the queue in front of long batches of an expensive model can cost more time than
-// these save; and the same without models on kinds where a single sample takes longer, if another kind is
-// faster. A limit that changes no batch size is left out.
+// WithBatchLimits returns copies of the problem under up to three limits on the time of a batch, each of which is
+// planned on its own: as long as the SLO; at most half as long, because the queue in front of long batches of an
+// expensive model can cost more time than these save; and the same without models on kinds where a single sample takes
+// longer, if another kind is faster. A limit that leaves all batch sizes as they were under the one before is left out.
 func WithBatchLimits(p *Problem) (problems []*Problem) {
 	fullSLO, halfSLO := *p, *p
 	fullSLO.MaxBatchTime, halfSLO.MaxBatchTime = 0, p.SLO/2
@@ -113,8 +116,9 @@ func WithBatchLimits(p *Problem) (problems []*Problem) {
 	return problems
 }
 
-// MinSecondsPerSample returns the least time of a sample of every model, in seconds: its part of the cheapest
-// batch within the SLO on any kind of devices. If no batch keeps the SLO, it is the time of a batch of one.
+// MinSecondsPerSample returns, by model, the least device time of a sample in seconds: its part of the cheapest batch
+// within the SLO on any kind of devices. If no batch keeps the SLO, it is the time of a batch of one on the fastest
+// kind.
 func MinSecondsPerSample(p *Problem) []float64 {
 	minSeconds := make([]float64, len(p.Models))
 	for m := range minSeconds {

@@ -13,11 +13,12 @@ type Cascade struct {
 	CorrectCount int32   // samples that are answered correctly
 }
 
-// Gear returns the cascade as a gear of the run-time policy, which serves rates up to a limit. Its stages name
-// models in place of pipelines, which the caller replaces. MinQueue is how many requests the first model waits
-// for.
-func (c *Cascade) Gear(to float64, minQueue int, shares [][]float64) gear.Gear {
-	g := gear.Gear{ToQPS: to}
+// Gear returns the cascade as a gear of the run-time policy (the cascade that serves the rates up to a limit, toRate,
+// in requests per second). The first model waits for minQueue requests, the others for one. shares has, by model, how
+// its samples are split over its replicas. Each stage holds the index of its model where the policy expects that of a
+// pipeline, which the caller replaces.
+func (c *Cascade) Gear(toRate float64, minQueue int, shares [][]float64) gear.Gear {
+	g := gear.Gear{ToQPS: toRate}
 	for k, m := range c.Models {
 		s := gear.Stage{Pipeline: int32(m), MinQueue: 1, ReplicaShares: shares[m]}
 		if k < len(c.Levels) {
@@ -46,8 +47,9 @@ type enumerator struct {
 	correctBelow  [][]int32 // by depth: number of correct answers below each level
 }
 
-// Enumerate lists all cascades over increasing sequences of the usable models and the levels 1 to grid-1. It
-// leaves out levels at which a model forwards no sample or all samples, because shorter cascades do the same.
+// Enumerate lists all cascades: increasing sequences of the usable models, with a level of certainty from 1 to grid-1
+// after each model but the last, below which samples are forwarded. Their counts come from the samples s. It leaves out
+// levels at which a model forwards no sample or all samples, because shorter cascades do the same.
 func Enumerate(s *Samples, grid int, usable []bool) []Cascade {
 	models := len(s.Levels)
 	enumeration := &enumerator{samples: s, grid: grid, usable: usable}
@@ -67,10 +69,10 @@ func Enumerate(s *Samples, grid int, usable []bool) []Cascade {
 	return enumeration.cascades
 }
 
-// visitPrefix lists all cascades that begin with the models and levels chosen so far (the prefix) and go on
-// with model, at a depth from 0: first the one that ends in it, then those with each level of it and each
-// larger model behind it. samples reach the model, and of those that do not, correctBefore are answered
-// correctly by models before it.
+// visitPrefix lists all cascades that begin with the models and levels chosen so far (the prefix, `depth` models) and
+// go on with the given model: first the one that ends in it, then those with each level of it and each larger model
+// behind it. samples are the indexes of the samples that reach the model. Of the others, correctBefore are answered
+// correctly by models of the prefix.
 func (e *enumerator) visitPrefix(model, depth int, samples []int32, correctBefore int32) {
 	if !e.usable[model] {
 		return
@@ -91,7 +93,7 @@ func (e *enumerator) visitPrefix(model, depth int, samples []int32, correctBefor
 		return
 	}
 
-	// Count samples and correct answers below each level.
+	// Count samples and correct answers below each level: first those at level l in entry l+1, then their sums.
 	belowCounts, rightBelow := e.belowLevel[depth], e.correctBelow[depth]
 	clear(belowCounts)
 	clear(rightBelow)
@@ -128,9 +130,9 @@ func (e *enumerator) visitPrefix(model, depth int, samples []int32, correctBefor
 	}
 }
 
-// addCascade adds the cascade of the current prefix: the models up to depth and the levels between them, of
-// which correct samples are answered correctly. Models and levels share one array, because there are very many
-// cascades.
+// addCascade adds the cascade of the current prefix to the list: the models up to a depth (from 0) and the levels
+// between them. correct is the number of samples that it answers correctly. Models and levels share one array, because
+// there are very many cascades.
 func (e *enumerator) addCascade(depth int, correct int32) {
 	n := depth + 1
 	bytes := make([]uint8, 2*n-1)

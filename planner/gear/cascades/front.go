@@ -15,9 +15,9 @@ type prunedCascades struct {
 	EnumeratedCount int // number before pruning
 }
 
-// PrunedOver returns the cascades over the usable models that no other one beats (more accurate, with no more
-// samples at any model), with the number before that pruning. They are computed once for each set of models and
-// kept in c, which may be nil.
+// PrunedOver returns the cascades over the usable models, by index, that no other one beats (more accurate, with no
+// more samples at any model), with the number before that pruning. They are computed once for each set of models and
+// stored in the cache, as problems with other SLOs or devices have the same cascades. A nil cache stores nothing.
 func (c CascadeCache) PrunedOver(ctx context.Context, p *Problem, usable []bool) (prunedCascades, error) {
 	usableBits := uint32(0)
 	for m, ok := range usable {
@@ -40,9 +40,11 @@ func (c CascadeCache) PrunedOver(ctx context.Context, p *Problem, usable []bool)
 	return found, nil
 }
 
-// pruneCascades leaves out the cascades that another one beats in accuracy without sending more samples to any
-// model. Whatever a model costs, they are on no front (the best accuracy for each load).
+// pruneCascades returns the cascades of a list that no other one beats, in accuracy without more samples at any model.
+// Whatever a sample costs at a model, the others are on no front (the most accurate cascades for each load), so
+// planning never needs them. models is the size of the family.
 func pruneCascades(ctx context.Context, list []Cascade, models int) ([]Cascade, error) {
+	// By cascade and model: samples that reach the model, 0 if the cascade does not ask it.
 	reachCounts := make([][]float64, len(list))
 	flat := make([]float64, len(list)*models)
 	for i := range list {

@@ -34,7 +34,8 @@ type InfeasibleError struct {
 // Error implements error.
 func (e *InfeasibleError) Error() string { return "infeasible: " + e.Reason() }
 
-// Reason returns in words why there is no plan, and what would help: the error's text without its first word.
+// Reason returns in words, for the user, why there is no plan and what would help: first the reasons that concern the
+// whole plan, then those of the range of rates that has no gear (no cascade that holds its upper edge).
 func (e *InfeasibleError) Reason() string {
 	switch {
 	case e.NoneUsable && e.SLO == 0:

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// minLatency returns the least tail latency of a cascade. That is the time through batches of one of all its
-// models, except those that are reached by no more samples than the percentile allows to be late.
+// minLatency returns the least latency of a cascade at the SLO's percentile, without any queueing: the sum of the times
+// of one sample at each of its models. Models that no more samples reach than the percentile allows to be late do not
+// count, as these samples may all be late.
 func (p *Problem) minLatency(c *Cascade) time.Duration {
 	maxLate := int32((1 - p.Percentile) * float64(p.PlanningSamples.N))
 	latency := time.Duration(0)
@@ -31,8 +32,9 @@ func (p *Problem) CascadesInTime(list []Cascade) []Cascade {
 	return inTime
 }
 
-// MinLateShare returns the least share of the requests that a cascade answers late: those that reach a model at
-// which even batches of one take longer than the SLO.
+// MinLateShare returns the share of the requests that a cascade answers past the SLO even without queueing: those that
+// reach the first model at which the times of one sample at all models so far sum to more than the SLO. If there is no
+// such model, it returns 0.
 func MinLateShare(p *Problem, c *Cascade) float64 {
 	latency := time.Duration(0)
 	for k, m := range c.Models {
@@ -43,8 +45,9 @@ func MinLateShare(p *Problem, c *Cascade) float64 {
 	return 0
 }
 
-// ShortestSLO returns the least SLO that some cascade keeps: the time of one sample on the fastest model that
-// fits some device. If none fits, it returns 0.
+// ShortestSLO returns the least SLO that some cascade keeps, for the hint to users whose SLO is too short: the time of
+// one sample on the fastest of the models that fit some device, each on the kind where it is fastest. If no model fits,
+// it returns 0.
 func (p *Problem) ShortestSLO() time.Duration {
 	shortest := time.Duration(math.MaxInt64)
 	for m := range p.Models {
@@ -63,8 +66,9 @@ func (p *Problem) ShortestSLO() time.Duration {
 // maxLatencyFactor is the longest latency in multiples of the largest batches of all models.
 const maxLatencyFactor = 20
 
-// LatencyExtremes returns a latency below all plans, in which one sample passes its fastest model, and one above
-// all: maxLatencyFactor times the largest batches of all models.
+// LatencyExtremes returns the ends between which a search for the least latency looks. low is below the latency of
+// every plan: one sample passes the fastest model, whole or in stages. high is above that of every plan:
+// maxLatencyFactor times the sum of the longest batch times of all models.
 func (p *Problem) LatencyExtremes() (low, high time.Duration) {
 	low = math.MaxInt64
 	for m := range p.Models {

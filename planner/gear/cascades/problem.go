@@ -56,8 +56,8 @@ const (
 	FewestDevices = "gpus"     // the SLO names both
 )
 
-// Goal returns what the problem optimises, which is what its SLO leaves open: without a target accuracy the
-// accuracy, without a latency the latency, and with both the devices.
+// Goal returns the word for what the problem optimises, which follows from its SLO: the accuracy if there is no target
+// accuracy, the latency if there is no latency SLO, and the devices if there are both.
 func (p *Problem) Goal() string {
 	switch {
 	case p.TargetAccuracy == 0:
@@ -71,8 +71,8 @@ func (p *Problem) Goal() string {
 // maxModels limits the family, because some steps visit all of its subsets.
 const maxModels = 12
 
-// Validate returns an error if the problem has no solution by its form: no devices, no samples, or numbers that
-// are out of range or inconsistent in length.
+// Validate returns an error if the problem cannot be solved by its form: no devices, no samples, numbers out of range,
+// range edges (requests per second) that do not ascend, or lists of inconsistent length. Searches call it first.
 func (p *Problem) Validate() error {
 	switch {
 	case len(p.Models) == 0 || len(p.Models) > maxModels:

@@ -35,8 +35,8 @@ func HistogramWeights(histogram []float64) []float64 {
 	return Normalise(slices.Clone(histogram))
 }
 
-// MeasuredWeights returns the share of the requests that arrive while the rate is in each range. rates are counts
-// per interval. Rates above the peak count in the last range.
+// MeasuredWeights returns the share of the requests that arrive while the rate is in each of n equal ranges up to a
+// peak rate. rates are the measured counts of requests in each second. Rates above the peak count in the last range.
 func MeasuredWeights(rates []float64, peak float64, n int) []float64 {
 	weights := make([]float64, n)
 	for _, rate := range rates {
@@ -45,17 +45,19 @@ func MeasuredWeights(rates []float64, peak float64, n int) []float64 {
 	return Normalise(weights)
 }
 
-// ServedWeights returns the share of the requests that the gear of each range serves when counts per second go
-// through the rule by which the policy switches gears. The rule is slow to leave a fast gear. So rates near the
-// edge of two ranges are mostly served by the faster, less accurate gear, which MeasuredWeights does not show.
-// Queues are assumed to be short enough to switch.
+// ServedWeights returns the share of the requests that the gear (cascade) of each of n equal ranges up to a peak
+// serves, when measured counts of requests per second go through the rule by which the policy switches gears. The rule
+// is slow to leave the gear of a high rate. So rates near the edge of two ranges are mostly served by the faster, less
+// accurate gear, which MeasuredWeights does not show. Queues are assumed to be short enough to switch. seed is that of
+// the random arrivals within seconds.
 func ServedWeights(rates []float64, peak float64, n int, seed uint64) []float64 {
-	var o gear.Options
-	o.Window, o.Hysteresis = gear.WindowFor(peak / float64(n))
-	return Normalise(gear.RequestsByGear(rates, EqualRanges(peak, n), o, seeded.New(seed, "gear/served")))
+	var options gear.Options
+	options.Window, options.Hysteresis = gear.WindowFor(peak / float64(n))
+	return Normalise(gear.RequestsByGear(rates, EqualRanges(peak, n), options, seeded.New(seed, "gear/served")))
 }
 
-// Normalise divides a list by its sum, in place, and returns it. If the sum is 0, all values become equal.
+// Normalise divides the values of a list, which are not negative, by their sum, in place, and returns the list. If the
+// sum is 0, all values become equal. Weights and shares are made by it.
 func Normalise(list []float64) []float64 {
 	total := Sum(list)
 	for i := range list {

@@ -18,8 +18,9 @@ type Samples struct {
 	Correct [][]bool
 }
 
-// Thresholds returns the quantiles 1/grid, 2/grid, … of a model's certainties. Threshold j forwards about j/grid
-// of the samples. Equal ones are kept, so that a level is the same share for every model.
+// Thresholds returns the quantiles 1/grid, 2/grid, … of a model's certainties, by which a cascade may decide to forward
+// a sample. Threshold j, counted from 1, forwards about j/grid of the samples. Equal thresholds are not merged, so that
+// a level means the same share for every model.
 func Thresholds(certainty []float64, grid int) []float64 {
 	byCertainty := slices.Clone(certainty)
 	slices.Sort(byCertainty)
@@ -40,9 +41,9 @@ func CertaintyLevels(certainty, thresholds []float64) []uint8 {
 	return levels
 }
 
-// GradeRecords turns the records of a family (certainty and correctness of every answer) into levels of
-// certainty. Thresholds come from the planning samples and apply to these and to the held-out samples, which
-// follow them.
+// GradeRecords turns the records of a family's models (certainty and correctness of every answer) into samples with
+// levels of certainty, from 0 to grid-1. Thresholds between levels are quantiles of the planning samples, by model.
+// They apply to these and to the held-out samples, which follow the planning samples in the records.
 func GradeRecords(r *formats.Records, family []string, grid int) (thresholds [][]float64, planning, heldOut *Samples, err error) {
 	if grid < 2 || grid > formats.MaxGrid {
 		return nil, nil, nil, fmt.Errorf("a grid of %d quantiles, expected 2 to %d", grid, formats.MaxGrid)
@@ -69,8 +70,8 @@ func GradeRecords(r *formats.Records, family []string, grid int) (thresholds [][
 	return thresholds, planning, heldOut, nil
 }
 
-// Replay runs a cascade over samples. It returns how many reach each of its models, and how many are answered
-// correctly.
+// Replay runs a cascade, given as models and the levels below which each but the last forwards, over samples. It
+// returns how many samples reach each of its models, and how many are answered correctly.
 func (s *Samples) Replay(models, levels []uint8) (reachCounts []int, correct int) {
 	reachCounts = make([]int, len(models))
 	s.EachSample(models, levels, func(_, askedModels int, isCorrect bool) {
@@ -84,8 +85,9 @@ func (s *Samples) Replay(models, levels []uint8) (reachCounts []int, correct int
 	return reachCounts, correct
 }
 
-// EachSample replays a cascade: it calls visit with every sample, the number of models that it reaches, and
-// whether the last of them answers it correctly. A model forwards samples of a level below its own of levels.
+// EachSample replays a cascade over the samples: it calls visit with the index of every sample, the number of models
+// that it reaches, and whether the last of them answers it correctly. A model forwards a sample if its level of
+// certainty is below the model's entry of levels; the last model has none and answers all.
 func (s *Samples) EachSample(models, levels []uint8, visit func(sample, askedModels int, isCorrect bool)) {
 	for i := range s.N {
 		for k, m := range models {
@@ -104,10 +106,10 @@ func (s *Samples) IsPresent() bool { return s != nil && s.N > 0 }
 // end of a one-sided interval of 95 %.
 const hardenedErrors = 1.645
 
-// HardenedFor returns samples as hard for a cascade as the interval of their mean work allows. Future samples
-// may reach the large models more often than the measured ones did. So the samples of least work are left out
-// until the mean work is at the upper end of its interval. Trials on these samples allow for that. seconds has
-// the least time of a sample, by model.
+// HardenedFor returns samples for trials that are harder for a cascade than the measured ones, since future samples may
+// reach the large models more often. It leaves out the samples of least work until the mean work per sample is at the
+// upper end of its 95 % confidence interval. seconds has the least device time of a sample, by model. If all samples
+// take the same work, it returns s itself.
 func (s *Samples) HardenedFor(c *Cascade, seconds []float64) *Samples {
 	// The work of each sample, and its mean.
 	total, squares := 0.0, 0.0

@@ -12,16 +12,17 @@ import (
 // equally busy: model by model it fills one device after another, and goes on with the free time of the last
 // (McNaughton's wrap-around rule).
 
-// ConcentratedSplit returns another split of a cascade's work: shares, by model and replica, that put every
-// model on few devices of each group of alike devices, so that these make larger batches of it. Each group, and
-// each device within it, does the same work as before. If nothing changes, it returns nil.
+// ConcentratedSplit returns another split of a cascade's work over the devices, to be tried if the even one is too
+// late: shares of each model's samples, by model and replica, that put every model on few devices of each group of
+// alike devices, so that these make larger batches of it. Each group, and each device within it, does the same work as
+// before. shares is the even split, which is not changed. If nothing would change, it returns nil.
 func (l *Layout) ConcentratedSplit(cascade int, shares [][]float64) [][]float64 {
 	concentrated := make([][]float64, len(shares))
 	for m := range shares {
 		concentrated[m] = slices.Clone(shares[m])
 	}
 
-	// Concentrate the work of each group.
+	// Concentrate the work of each group g of each kind k.
 	firstReplica := make([]int, len(shares)) // replica of the model on the kind's first device
 	for k := range l.GroupOf {
 		replicaAt := l.ReplicaIndexes(l.GroupOf[k], firstReplica)
@@ -43,26 +44,28 @@ func (l *Layout) ConcentratedSplit(cascade int, shares [][]float64) [][]float64 
 	return concentrated
 }
 
-// ReplicaIndexes returns the index of the replica of a whole model, by model and device of a kind, or -1 if the
-// device does not hold the model. firstReplica, by model, is moved behind them.
+// ReplicaIndexes returns, by model and device of a kind, the index of the device's replica of the whole model in the
+// shares of a split, or -1 if the device does not hold the model. groups has the group of each device. firstReplica has
+// the index of the kind's first replica, by model; it is changed to that of the next kind.
 func (l *Layout) ReplicaIndexes(groups, firstReplica []int) [][]int {
 	replicaAt := make([][]int, len(firstReplica))
 	for m := range replicaAt {
 		for _, g := range groups {
-			n := -1
+			replica := -1
 			if l.DeviceGroups[g].ModelSet&(1<<m) != 0 {
-				n = firstReplica[m]
+				replica = firstReplica[m]
 				firstReplica[m]++
 			}
-			replicaAt[m] = append(replicaAt[m], n)
+			replicaAt[m] = append(replicaAt[m], replica)
 		}
 	}
 	return replicaAt
 }
 
-// wrapAround divides the work of the cascade on group g of alike devices anew, in shares: model after model
-// fills the devices one after another, each up to an equal part of all the work. replicaAt has the replicas, by
-// model and device.
+// wrapAround divides the work of a cascade on one group of alike devices of a kind anew, by changing shares: model
+// after model fills the devices one after another, each up to an equal part of all the work. groups has the group of
+// each device of the kind, and replicaAt the index of its replica in shares, by model and device. A group of one device
+// stays.
 func (l *Layout) wrapAround(cascade, kind int, groups []int, g int, replicaAt [][]int, shares [][]float64) {
 	var devices []int
 	for d := range groups {
@@ -86,7 +89,8 @@ func (l *Layout) wrapAround(cascade, kind int, groups []int, g int, replicaAt []
 		}
 	}
 
-	// Give every device an equal share of it.
+	// Give every device an equal share of it. freeTime is the part that device d has not got yet. The last device also gets the rest that
+	// rounding leaves.
 	deviceShare := cascades.Sum(work) / float64(len(devices))
 	d, freeTime := 0, deviceShare
 	for k, m := range c.Models {

@@ -34,9 +34,10 @@ func (l *Layout) chainOfGroup(group int) *planspace.Chain {
 	return l.Chains[l.replicaGroups[group].chain].Chain
 }
 
-// NewLayout numbers the devices of a placement (configs) and finds groups: devices that nothing tells apart,
-// and replicas of chains (members in stages) that nothing tells apart, by colour refinement (solver/refine). A
-// linear program over groups has the same optimum as one over single devices.
+// NewLayout returns the layout of a placement: configs (how many devices hold which models) and chains (members in
+// stages) on them. It numbers the devices and finds groups of devices, and of replicas of chains, that nothing tells
+// apart, by colour refinement (solver/refine). A linear program over groups has the same optimum as one over single
+// devices, and is much smaller.
 func NewLayout(space *planspace.Space, configs []planspace.Config, chains []planspace.PlacedChain) *Layout {
 	l := &Layout{Space: space, Configs: configs, Chains: chains, splits: map[int]*workSplit{}}
 
@@ -59,17 +60,18 @@ func NewLayout(space *planspace.Space, configs []planspace.Config, chains []plan
 		return l
 	}
 
-	// Refine the colours by the replicas of all chains, and make a group of each colour and class.
+	// Refine the colours by the replicas of all chains, until devices of one colour serve replicas of the same classes equally
+	// often. Then each colour is a group of devices, and each class one of replicas.
 	replicas, replicaNumbers := l.listReplicas(firstDevice)
 	colour, replicaClass := refine.RefineColours(colour, replicas)
 	l.groupDevices(colour, firstDevice)
 	for i, replica := range replicas {
 		if replicaClass[i] == len(l.replicaGroups) { // classes are numbered in the order of the replicas
-			n := replicaGroup{chain: replica.Label}
+			newGroup := replicaGroup{chain: replica.Label}
 			for _, d := range replica.Nodes {
-				n.stageGroups = append(n.stageGroups, colour[d])
+				newGroup.stageGroups = append(newGroup.stageGroups, colour[d])
 			}
-			l.replicaGroups = append(l.replicaGroups, n)
+			l.replicaGroups = append(l.replicaGroups, newGroup)
 		}
 		group := &l.replicaGroups[replicaClass[i]]
 		group.replicas = append(group.replicas, replicaNumbers[i])
@@ -77,8 +79,9 @@ func NewLayout(space *planspace.Space, configs []planspace.Config, chains []plan
 	return l
 }
 
-// listReplicas returns the replicas of all chains as tuples of devices, numbered over all kinds, and the number of
-// each replica within its chain. firstDevice has the first number of each kind.
+// listReplicas returns the replicas of all chains as tuples of devices, one per stage, for the colour refinement, and
+// the number of each replica within its chain. Devices are numbered over all kinds, and firstDevice has the first
+// number of each kind.
 func (l *Layout) listReplicas(firstDevice []int) (replicas []refine.Tuple, replicaNumbers []int) {
 	for c := range l.Chains {
 		for n := range l.Chains[c].Replicas() {
@@ -92,8 +95,9 @@ func (l *Layout) listReplicas(firstDevice []int) (replicas []refine.Tuple, repli
 	return replicas, replicaNumbers
 }
 
-// groupDevices makes a device group of each colour (devices of one colour are alike) and notes, by device, its
-// group. Colours are numbered in the order of the devices, so each new one is the next group.
+// groupDevices makes a device group of each colour (devices of one colour are alike) and replaces, in GroupOf, the
+// config of each device by its group. firstDevice has, by kind, the position of its first device in colour. Colours are
+// numbered in the order of the devices, so each new one is the next group.
 func (l *Layout) groupDevices(colour, firstDevice []int) {
 	for k := range l.GroupOf {
 		for d := range l.GroupOf[k] {
@@ -107,9 +111,9 @@ func (l *Layout) groupDevices(colour, firstDevice []int) {
 	}
 }
 
-// ReplicaShares turns a split of work over groups (alike devices or replicas) into shares of single replicas,
-// by model: those of the whole model kind by kind, and then those of its chains. Members of a group get equal
-// shares.
+// ReplicaShares turns a split of work over groups (alike devices or replicas of chains) into shares of each model's
+// samples by replica, as gears have them: first the replicas of the whole model, kind by kind, and then those of its
+// chains. The replicas of a group get equal shares, and the shares of a model sum to 1.
 func (l *Layout) ReplicaShares(split *workSplit) [][]float64 {
 	shares := make([][]float64, len(l.Space.Problem.Models))
 	for m := range shares {
@@ -126,8 +130,8 @@ func (l *Layout) ReplicaShares(split *workSplit) [][]float64 {
 	return shares
 }
 
-// wholeShares returns the shares of model m's samples that its replicas on the devices of kind k get, for whole
-// models. A group without any work has no shares, and its replicas get 0.
+// wholeShares returns the shares of model m's samples that the devices of kind k with the whole model get, in the order
+// of the devices. In a split without shares for a group of alike devices, these get 0.
 func (l *Layout) wholeShares(split *workSplit, m, k int) (shares []float64) {
 	for _, c := range l.GroupOf[k] {
 		group := &l.DeviceGroups[c]
@@ -143,7 +147,8 @@ func (l *Layout) wholeShares(split *workSplit, m, k int) (shares []float64) {
 	return shares
 }
 
-// chainShares returns the shares of the samples that the replicas of chain c get, in the order of the replicas.
+// chainShares returns the shares of a member's samples that the replicas of chain c (the member in stages) get, in the
+// order of the replicas. All replicas of a group get the same.
 func (l *Layout) chainShares(split *workSplit, c int) []float64 {
 	shares := make([]float64, l.Chains[c].Replicas())
 	for i := range l.replicaGroups {
@@ -158,9 +163,10 @@ func (l *Layout) chainShares(split *workSplit, c int) []float64 {
 	return shares
 }
 
-// chainLayouts returns layouts of a placement in which the chosen chains run on devices that hold their stages.
-// In the first layout all chains have their widest shape (numbers of devices by stage). In each other one, one
-// chain has another shape, because more devices may not be the best.
+// chainLayouts returns the layouts of a placement (configs: how many devices hold which models and stages) that are
+// worth ranking, in which the chosen chains run on devices that hold their stages. In the first layout all chains have
+// their widest shape (numbers of devices by stage). In each other one, one chain has another shape, because more
+// devices may not be the best.
 func chainLayouts(space *planspace.Space, configs []planspace.Config) []*Layout {
 	// List the chains whose stages all have a device, with their possible shapes.
 	var chains []planspace.PlacedChain
@@ -177,7 +183,8 @@ func chainLayouts(space *planspace.Space, configs []planspace.Config) []*Layout 
 		}
 	}
 
-	// layoutWith returns the layout in which one chain has the shape at an index and the others their widest.
+	// layoutWith returns the layout in which the chain `changed` has the shape at an index and the others their widest. With -1
+	// all have their widest.
 	layoutWith := func(changed, shapeIndex int) *Layout {
 		var reshaped []planspace.PlacedChain
 		for c := range chains {

@@ -18,8 +18,9 @@ type LoadedCascade struct {
 // maxFilledShare is the part of the remaining time of a device that a split with shorter batches may use.
 const maxFilledShare = .7
 
-// LoadCascade returns a cascade with the split of its work over the devices that loads the busiest one least.
-// If the layout lacks one of its models, the loads are infinite.
+// LoadCascade returns a cascade, by its index in the space, with the split of its work over the devices that loads the
+// busiest one least. Loads are in seconds of work per request. If the layout lacks one of its models, the loads are
+// infinite.
 func (l *Layout) LoadCascade(ctx context.Context, cascade int) (*LoadedCascade, error) {
 	s, err := l.BestSplit(ctx, cascade)
 	if err != nil || s.groupShares == nil {
@@ -28,9 +29,10 @@ func (l *Layout) LoadCascade(ctx context.Context, cascade int) (*LoadedCascade, 
 	return &LoadedCascade{&l.Space.Cascades[cascade], s.deviceLoad, s.MaxLoad, l.ReplicaShares(s)}, nil
 }
 
-// ShortBatchSplit returns a cascade with a split of its work that keeps batches short. It may load the busiest
-// device more than the least possible maxLoad: by a part of what that leaves free below loadLimit, at which the
-// device is always busy. If no such split exists, it returns nil.
+// ShortBatchSplit returns a cascade with a split of its work that keeps batches short, to be tried if the one of least
+// load is too late. maxLoad is the least possible load of the busiest device, and loadLimit that at which the device is
+// always busy, both in seconds per request. The split may raise the load from maxLoad by maxFilledShare of the way to
+// loadLimit. If no such split exists, it returns nil.
 func (l *Layout) ShortBatchSplit(ctx context.Context, cascade int, maxLoad, loadLimit float64) (*LoadedCascade, error) {
 	s, err := l.solveSplit(ctx, cascade, maxLoad+maxFilledShare*(loadLimit-maxLoad))
 	if err != nil || s.groupShares == nil || s.MaxLoad >= loadLimit {
@@ -39,9 +41,9 @@ func (l *Layout) ShortBatchSplit(ctx context.Context, cascade int, maxLoad, load
 	return &LoadedCascade{&l.Space.Cascades[cascade], s.deviceLoad, s.MaxLoad, l.ReplicaShares(s)}, nil
 }
 
-// FeasibleFront returns the cascades, with more than minCorrect correct answers, that no other one beats in
-// accuracy with less load and that devices and network cards have time for at a rate, by rising load and
-// accuracy.
+// FeasibleFront returns, by rising load and accuracy, the cascades that no other one beats in accuracy with less load
+// and that the devices and network cards have time for at a rate (requests per second), each with its split. Only
+// cascades with more than minCorrect correct answers to the planning samples count; -1 admits all.
 func (l *Layout) FeasibleFront(ctx context.Context, rate float64, minCorrect int32) (list []LoadedCascade, err error) {
 	front, err := l.CascadeFront(ctx, minCorrect, math.MaxInt32)
 	if err != nil {
@@ -60,10 +62,10 @@ func (l *Layout) FeasibleFront(ctx context.Context, rate float64, minCorrect int
 	return list, nil
 }
 
-// CascadeFront returns the cascades with more than minCorrect and up to maxCorrect correct answers that no other
-// of these beats with less load, by rising load. Solved programs bound the other loads from below. Once all
-// cascades on the front of these bounds have been solved, it is the front of the loads: a cascade that its bound
-// excludes is also excluded by its load.
+// CascadeFront returns, by rising load, the cascades with more than minCorrect and up to maxCorrect correct answers to
+// the planning samples that no other of these beats with less load. A load takes a linear program to compute, but
+// solved programs bound the loads of the other cascades from below. So it solves only the cascades on the front of
+// loads and bounds, until all of that front are solved. A cascade that its bound excludes is also excluded by its load.
 func (l *Layout) CascadeFront(ctx context.Context, minCorrect, maxCorrect int32) ([]int, error) {
 	space := l.Space
 	loadBounds := make([]float64, len(space.Cascades))

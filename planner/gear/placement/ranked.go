@@ -31,8 +31,9 @@ type placementRanking struct {
 	top     []*RankedLayout // the best first
 }
 
-// add ranks a placement (configs) with every layout of its chains by what it allows without queueing, and keeps
-// the maxKept best. Of equal ones the earlier is first.
+// add ranks a placement (configs: how many devices hold which models) with every layout of its chains by the accuracy
+// that it allows without queueing, and adds those to the ranking that are among the maxKept best. Of equal ones the
+// earlier is first.
 func (g *placementRanking) add(ctx context.Context, configs []planspace.Config) error {
 	for _, layout := range chainLayouts(g.space, configs) {
 		if err := ctx.Err(); err != nil {
@@ -43,6 +44,7 @@ func (g *placementRanking) add(ctx context.Context, configs []planspace.Config) 
 			return err
 		}
 		ranked := &RankedLayout{layout, accuracies, g.space.Problem.WeightedSum(accuracies)}
+		// The comparison takes equal layouts for better ones, so the search ends behind them.
 		rank, _ := slices.BinarySearchFunc(g.top, ranked, func(a, b *RankedLayout) int { return cmp.Or(a.Compare(b), -1) })
 		if rank < g.maxKept {
 			g.top = slices.Insert(g.top, rank, ranked)[:min(g.maxKept, len(g.top)+1)]
@@ -51,11 +53,11 @@ func (g *placementRanking) add(ctx context.Context, configs []planspace.Config) 
 	return nil
 }
 
-// RankPlacements returns the placements (which models are on which devices) that allow the most accuracy
-// without queueing, up to maxKept. rankedAll says that all placements were ranked. No plan of whole models is
-// then more accurate than the first placement allows: a gear is one cascade, and a placement's best one is the
-// most accurate that it has time for. If there are too many placements, only that of PlaceModels is ranked. On
-// several kinds or with chains that placement is ranked first, before equal ones.
+// RankPlacements returns the placements (which models are on which devices) that allow the most accuracy without
+// queueing, up to maxKept, the best first. rankedAll says that all placements were ranked. No plan of whole models is
+// then more accurate than the first placement allows: a gear is one cascade, and a placement's best one is the most
+// accurate that it has time for. If there are too many placements, only that of PlaceModels is ranked. On several kinds
+// or with chains that placement is ranked first, before equal ones.
 func RankPlacements(ctx context.Context, space *planspace.Space, maxKept int) (top []*RankedLayout, rankedAll bool, err error) {
 	ranking := &placementRanking{space: space, maxKept: maxKept}
 	var best []planspace.Config
@@ -74,8 +76,8 @@ func RankPlacements(ctx context.Context, space *planspace.Space, maxKept int) (t
 	return ranking.top, rankedAll, err
 }
 
-// canRankAll reports whether there are few enough placements to rank all: up to FewPlacements or, with chains,
-// maxKept.
+// canRankAll reports whether there are few enough placements (ways to give the devices maximal sets of models) to rank
+// all: up to FewPlacements or, with chains (members in stages), maxKept, as each placement then has several layouts.
 func canRankAll(space *planspace.Space, maxKept int) bool {
 	placements, maxPlacements := 1.0, FewPlacements
 	if len(space.ChosenChains) > 0 {
@@ -87,8 +89,9 @@ func canRankAll(space *planspace.Space, maxKept int) bool {
 	return placements <= float64(maxPlacements)
 }
 
-// EachPlacement calls visit for every way to give the devices of all kinds maximal sets of models. The empty
-// placement is left out.
+// EachPlacement calls visit for every placement: every way to give each device of all kinds one of the maximal sets of
+// models that fit on it. Devices of a kind on which no model runs stay empty. The placement without any model is left
+// out.
 func EachPlacement(space *planspace.Space, visit func(placement []planspace.Config)) {
 	kinds := space.Problem.Kinds
 	var fill func(kind int, placement []planspace.Config)
@@ -111,8 +114,9 @@ func EachPlacement(space *planspace.Space, visit func(placement []planspace.Conf
 	fill(0, nil)
 }
 
-// FluidLayout returns the layout in which all devices of a kind hold every model and stage that fits on one of
-// them alone. No placement allows more, so it serves for bounds.
+// FluidLayout returns the layout in which all devices of a kind hold every model and stage that fits on one of them
+// alone, whatever fits together. No placement allows more, so it serves for bounds. Its chains (members in stages) have
+// groups of devices but no replicas.
 func FluidLayout(space *planspace.Space) *Layout {
 	layout, kindGroup := &Layout{Space: space, splits: map[int]*workSplit{}}, slices.Repeat([]int{-1}, len(space.Problem.Kinds))
 	for _, c := range space.FluidConfigs {
@@ -130,8 +134,8 @@ func FluidLayout(space *planspace.Space) *Layout {
 	return layout
 }
 
-// BoundSingleCascades returns the accuracy that no plan exceeds whose ranges have one cascade each, of whole
-// models or in stages. If a range has none, it returns 0.
+// BoundSingleCascades returns the accuracy, weighted over the ranges of rates, that no plan exceeds whose ranges have
+// one cascade each and not a mixture, of whole models or in stages. If a range has no cascade, it returns 0.
 func BoundSingleCascades(ctx context.Context, space *planspace.Space) (float64, error) {
 	ranges, err := FluidLayout(space).FluidAccuracies(ctx, cascades.TargetTolerance)
 	if err != nil || len(ranges) < len(space.Problem.RangeEdges) {
@@ -140,9 +144,9 @@ func BoundSingleCascades(ctx context.Context, space *planspace.Space) (float64, 
 	return space.Problem.WeightedSum(ranges), nil
 }
 
-// FluidAccuracies returns, range by range, the accuracy of the most accurate cascade that the devices have time
-// for at the range's upper edge if nothing queues, up to the first range without one. The time may be exceeded
-// by the tolerance, as a fraction.
+// FluidAccuracies returns, range by range, the accuracy of the most accurate cascade that the devices have time for at
+// the range's upper edge if nothing queues. It stops before the first range without one, so the result may be shorter
+// than the ranges. The time may be exceeded by the tolerance, a fraction of it, so that rounding lowers no bound.
 func (l *Layout) FluidAccuracies(ctx context.Context, tolerance float64) (accuracies []float64, err error) {
 	space, next := l.Space, 0
 	for _, edge := range space.Problem.RangeEdges { // rates rise, so no range is more accurate than the one before
@@ -163,8 +167,9 @@ func (l *Layout) FluidAccuracies(ctx context.Context, tolerance float64) (accura
 	return accuracies, nil
 }
 
-// HasTimeFor reports whether the devices and network cards of a placement have time for a cascade at a rate if
-// nothing queues. A bound on the load is tried first, as it costs no program.
+// HasTimeFor reports whether the devices and network cards of a placement have time for a cascade (an index of the
+// space) at a rate in requests per second, if nothing queues. A bound on the load is tried first, as it costs no
+// program.
 func (l *Layout) HasTimeFor(ctx context.Context, cascade int, rate float64) (bool, error) {
 	if l.LoadLowerBound(cascade)*rate > 1 {
 		return false, nil

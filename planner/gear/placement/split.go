@@ -19,8 +19,9 @@ type workSplit struct {
 	replicaGroupShares []float64   // by replica group: share of the member's samples
 }
 
-// BestSplit returns the split of a cascade's work over the devices of the placement that loads the busiest
-// device least (in seconds of work per request). Each is solved once.
+// BestSplit returns the split of a cascade's work over the devices of the placement that loads the busiest device least
+// (in seconds of work per request). Each cascade, by its index in the space, is solved once; later calls return the
+// same split.
 func (l *Layout) BestSplit(ctx context.Context, cascade int) (*workSplit, error) {
 	if known, ok := l.splits[cascade]; ok {
 		return known, nil
@@ -33,10 +34,10 @@ func (l *Layout) BestSplit(ctx context.Context, cascade int) (*workSplit, error)
 }
 
 // solveSplit solves the linear program that splits a cascade's work over the devices. With a loadLimit of 0 it
-// minimises the load of the busiest device (seconds per request), so slow devices get all the work that they
-// have time for, even if chains wait there. With a limit, which no load may exceed, it minimises the time of
-// batches. If then all batches take equally long, or if the layout lacks a model, the loads of the split are
-// infinite.
+// minimises the load of the busiest device (seconds per request), so slow devices get all the work that they have time
+// for, even if chains wait there; its duals then also bound the loads of other cascades. With a limit, which no load
+// may exceed, it minimises the time of batches. If then all batches take equally long, or if the layout lacks a model,
+// the split has infinite loads and no shares.
 func (l *Layout) solveSplit(ctx context.Context, cascade int, loadLimit float64) (*workSplit, error) {
 	program := newSplitProgram(l, cascade, loadLimit)
 	program.addWholeModels()
@@ -75,9 +76,9 @@ type splitProgram struct {
 	timeRows, nicRows []milp.Row                             // by device group, and by NIC
 }
 
-// newSplitProgram returns the linear program that splits a cascade's work, with the load of the busiest device
-// as its only variable. That load is minimised, or with a loadLimit above 0 only kept near it, and the time of
-// batches is minimised.
+// newSplitProgram returns the linear program that splits a cascade's work over a layout, still without rows, with the
+// load of the busiest device as its only variable. With a loadLimit of 0 that load is minimised. With a limit (seconds
+// per request) it only has to stay below, and the time of batches is minimised.
 func newSplitProgram(l *Layout, cascade int, loadLimit float64) *splitProgram {
 	g := &splitProgram{layout: l, reachShares: l.Space.ReachShares[cascade], model: milp.New("split"), shortBatches: loadLimit > 0, groupFlows: make([][]milp.Var, len(l.DeviceGroups)), chainFlows: make([]milp.Var, len(l.replicaGroups)),
 		batchSeconds: make([]float64, len(l.Space.Problem.Models)), demandTerms: make([][]milp.Term, len(l.Space.Problem.Models)), timeTerms: make([][]milp.Term, len(l.DeviceGroups)), nicTerms: map[planspace.NICDirection][]milp.Term{}}
@@ -90,8 +91,9 @@ func newSplitProgram(l *Layout, cascade int, loadLimit float64) *splitProgram {
 	return g
 }
 
-// addFlow adds a variable for the samples of a model that one group of devices or replicas gets, whose batch
-// takes the given seconds: these are its price if short batches are wanted.
+// addFlow adds and returns a variable for the samples per request of a model that one group of devices or replicas
+// gets. seconds is the time of a full batch there. If short batches are wanted, it is the price of the variable. It
+// notes whether batches of some model take different times, as the price decides nothing otherwise.
 func (g *splitProgram) addFlow(model int, seconds float64) milp.Var {
 	if len(g.demandTerms[model]) == 0 {
 		g.batchSeconds[model] = seconds
@@ -104,11 +106,13 @@ func (g *splitProgram) addFlow(model int, seconds float64) milp.Var {
 	return flow
 }
 
-// addWholeModels adds, for whole models, variables for the samples that each group of alike devices gets, and
-// their work there. Times are in milliseconds, so that coefficients are near 1.
+// addWholeModels adds, for each group of alike devices and each whole model that it holds and the cascade asks, the
+// variable of the samples that the group gets, and its work to the group's row of time. Times in rows are in
+// milliseconds, so that coefficients are near 1.
 func (g *splitProgram) addWholeModels() {
 	space := g.layout.Space
 	for c, conf := range g.layout.DeviceGroups {
+		// work of the group - devices · busiest load ≤ 0
 		g.timeTerms[c] = []milp.Term{{Var: g.busiestLoad, Coef: -float64(conf.Count)}}
 		g.groupFlows[c] = make([]milp.Var, len(space.Problem.Models))
 		for k, share := range g.reachShares {
@@ -121,8 +125,9 @@ func (g *splitProgram) addWholeModels() {
 	}
 }
 
-// addChains adds the samples that go along each group of alike chains (members in stages), and their work on
-// devices and network cards.
+// addChains adds, for each group of alike replicas of chains (members in stages) whose member the cascade asks, the
+// variable of the samples that take it, and its work to the rows of the groups of devices of its stages and of the
+// network cards between them.
 func (g *splitProgram) addChains() {
 	for i := range g.layout.replicaGroups {
 		c := g.layout.chainOfGroup(i)
@@ -144,8 +149,9 @@ func (g *splitProgram) addChains() {
 	}
 }
 
-// addRows adds the rows: no device or network card works longer than the busiest, and each model gets the
-// samples that reach it. It returns false if the layout lacks a model of the cascade.
+// addRows adds the rows for which terms were gathered: no device or network card works longer than the busiest, and the
+// flows of each model sum to the share of the requests that reach it. It returns false if the layout has nothing that
+// runs a model of the cascade; then there is no split.
 func (g *splitProgram) addRows() bool {
 	for c := range g.layout.DeviceGroups {
 		g.timeRows = append(g.timeRows, g.model.AddLE("", 0, g.timeTerms[c]...))
@@ -164,8 +170,9 @@ func (g *splitProgram) addRows() bool {
 	return true
 }
 
-// readSplit returns the split of a solution: the share of each model's samples that each group gets, with the
-// load of the busiest device and, with network cards, the largest load of all.
+// readSplit returns the split of a solution: the share of each model's samples that each group of devices or replicas
+// gets, the load of the busiest device and, with network cards, the largest load of all, in seconds per request. Shares
+// on kinds with several groups are levelled first.
 func (g *splitProgram) readSplit(sol *milp.Solution) *workSplit {
 	space, l := g.layout.Space, g.layout
 	split := &workSplit{groupShares: make([][]float64, len(l.DeviceGroups)), replicaGroupShares: make([]float64, len(l.replicaGroups))}
@@ -219,8 +226,9 @@ const (
 	levelTolerance = 1e-12
 )
 
-// levelLoads evens out the loads of a kind's device groups, which the program may leave uneven. Model by model it
-// takes the work back and pours it again where the others leave the least load (cyclic water-filling). No load
+// levelLoads evens out the loads of the groups of one kind's devices, which the program may leave uneven, as only the
+// busiest counts there. It changes shares, by group and model, and groupLoads, in seconds per request. Model by model
+// it takes the work back and pours it again where the other models leave the least load (cyclic water-filling). No load
 // rises above the largest.
 func (g *splitProgram) levelLoads(kind int, shares [][]float64, groupLoads []float64) {
 	l := g.layout
@@ -232,9 +240,9 @@ func (g *splitProgram) levelLoads(kind int, shares [][]float64, groupLoads []flo
 			seconds, work := reach*l.Space.SecondsPerSample[kind][m], 0.0
 			for c := range l.DeviceGroups {
 				if l.DeviceGroups[c].Kind == kind && g.groupFlows[c][m] >= 0 {
-					n := float64(l.DeviceGroups[c].Count)
+					groupSize := float64(l.DeviceGroups[c].Count)
 					groups, work = append(groups, c), work+shares[c][m]*seconds
-					groupLoads[c] -= shares[c][m] * seconds / n
+					groupLoads[c] -= shares[c][m] * seconds / groupSize
 				}
 			}
 
@@ -242,8 +250,8 @@ func (g *splitProgram) levelLoads(kind int, shares [][]float64, groupLoads []flo
 			slices.SortFunc(groups, func(a, b int) int { return cmp.Or(cmp.Compare(groupLoads[a], groupLoads[b]), cmp.Compare(a, b)) })
 			volume, devices, surface := work, 0.0, 0.0 // volume is the work and the loads below the surface
 			for i, c := range groups {
-				n := float64(l.DeviceGroups[c].Count)
-				volume, devices = volume+n*groupLoads[c], devices+n
+				groupSize := float64(l.DeviceGroups[c].Count)
+				volume, devices = volume+groupSize*groupLoads[c], devices+groupSize
 				if surface = volume / devices; i+1 < len(groups) && surface <= groupLoads[groups[i+1]] {
 					break
 				}
@@ -251,13 +259,13 @@ func (g *splitProgram) levelLoads(kind int, shares [][]float64, groupLoads []flo
 
 			// Pour the work.
 			for _, c := range groups {
-				levelRise, n := max(0, surface-groupLoads[c]), float64(l.DeviceGroups[c].Count)
+				levelRise, groupSize := max(0, surface-groupLoads[c]), float64(l.DeviceGroups[c].Count)
 				share := 0.0
 				if work > 0 {
-					share = levelRise * n / seconds
+					share = levelRise * groupSize / seconds
 				}
 				maxChange = max(maxChange, math.Abs(share-shares[c][m])*seconds)
-				shares[c][m], groupLoads[c] = share, groupLoads[c]+share*seconds/n
+				shares[c][m], groupLoads[c] = share, groupLoads[c]+share*seconds/groupSize
 			}
 		}
 		if maxChange < levelTolerance {
@@ -276,9 +284,9 @@ func addTerm(terms []milp.Term, v milp.Var, coef float64) []milp.Term {
 	return append(terms, milp.Term{Var: v, Coef: coef})
 }
 
-// addLoadCut keeps what a solved program says about the load of other cascades, so that most of them need no
-// program. The duals price device time such that all devices together cost 1. A sample costs at least what it
-// costs where it is cheapest, so for every split
+// addLoadCut derives, from the duals of a solved program, a bound on the loads of all other cascades on the layout, so
+// that most of them need no program, and adds it to the layout's loadCuts. The duals price device time such that all
+// devices together cost 1. A sample costs at least what it costs where it is cheapest, so for every split
 //
 //	load ≥ Σ_m costs(m) · reachShares(m)
 func (g *splitProgram) addLoadCut(sol *milp.Solution) {
@@ -311,8 +319,9 @@ func (g *splitProgram) addLoadCut(sol *milp.Solution) {
 	l.loadCuts = append(l.loadCuts, costs)
 }
 
-// CheapestCosts returns by model the cost of a sample where it is cheapest, for prices of a second of a device, by
-// group, and of a NIC. It is infinite if the layout lacks the model.
+// CheapestCosts returns, by model, the cost of a sample where it is cheapest on the layout, whole or along a chain.
+// price is that of a second of a device, by device group, and nicPrice that of a second of a network card. The cost is
+// infinite if the layout lacks the model.
 func (l *Layout) CheapestCosts(price []float64, nicPrice map[planspace.NICDirection]float64) []float64 {
 	space := l.Space
 	costs := slices.Repeat([]float64{math.Inf(1)}, len(space.Problem.Models))
@@ -334,8 +343,9 @@ func (l *Layout) CheapestCosts(price []float64, nicPrice map[planspace.NICDirect
 	return costs
 }
 
-// LoadLowerBound returns a lower bound on the load that a cascade causes on the busiest device, in seconds per
-// request, from the programs solved for other cascades (addLoadCut).
+// LoadLowerBound returns a lower bound on the load that a cascade, by its index in the space, causes on the busiest
+// device, in seconds per request, from the programs that were solved for other cascades (addLoadCut). Before any was
+// solved, it is 0.
 func (l *Layout) LoadLowerBound(cascade int) float64 {
 	bound := 0.0
 	for _, costs := range l.loadCuts {

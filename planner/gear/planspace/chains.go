@@ -63,7 +63,8 @@ func (c *PlacedChain) Replicas() int {
 	return replicas
 }
 
-// DeviceOf returns the device that runs a stage of a replica.
+// DeviceOf returns the number, within its kind, of the device that runs a stage of a replica. Stages and replicas are
+// counted from 0. If a stage has fewer devices than there are replicas, each serves equally many consecutive ones.
 func (c *PlacedChain) DeviceOf(stage, replica int) int {
 	list := c.Devices[stage]
 	return list[replica/(c.Replicas()/len(list))]
@@ -72,9 +73,10 @@ func (c *PlacedChain) DeviceOf(stage, replica int) int {
 // errTooManyChains is returned if a member can be cut in too many ways. It names the options that help.
 var errTooManyChains = errors.New("too many ways to cut the members into stages: fewer blocks (--blocks) or stages (--max-partitions)")
 
-// EnumerateChains returns the chains within the SLO: ways to run a member (a model of the family) cut into
-// stages on devices. By member it also returns the least time in which one sample passes it in stages. That
-// time is 0 if the member cannot be cut.
+// EnumerateChains returns the chains within the SLO: ways to run a member (a model of the family) cut into stages, each
+// on a device of its own, with their largest batch. By member it also returns the least time in which one sample passes
+// it in stages, or 0 if the member cannot be cut. Without blocks in the problem, or with one stage at most, there are
+// no chains.
 func EnumerateChains(p *cascades.Problem) (chains []*Chain, minTimes []time.Duration, err error) {
 	minTimes = make([]time.Duration, len(p.Models))
 	if p.Blocks == nil || p.Blocks.MaxPartitions < 2 {
@@ -83,7 +85,8 @@ func EnumerateChains(p *cascades.Problem) (chains []*Chain, minTimes []time.Dura
 	blocks := *p.Blocks
 	blocks.Models = slices.Clone(blocks.Models)
 
-	// Make the templates of each member, without a margin, and turn those of several stages into chains.
+	// Make the templates of each member (package stages: a cut into stages with kinds of devices and a batch size), without a
+	// margin, and turn those of several stages into chains.
 	for m := range blocks.Models {
 		model := &blocks.Models[m]
 		model.SLO, model.Margin, model.BatchWaitMicros, model.EveryBatch = p.SLO, 0, 0, false
@@ -112,8 +115,9 @@ func EnumerateChains(p *cascades.Problem) (chains []*Chain, minTimes []time.Dura
 	return chains, minTimes, nil
 }
 
-// hasNeedlessCut reports whether two consecutive stages of a template could be one: they are on the same kind
-// of devices, and fit its memory together. Such templates are left out, as a cut there only costs a transfer.
+// hasNeedlessCut reports whether two consecutive stages of a template (a cut of a model into stages) could be one: they
+// are on the same kind of devices, and fit its memory together; a limit of 0 is none. Such templates are left out, as a
+// cut there only costs a transfer.
 func hasNeedlessCut(b *stages.Problem, t *stages.Template) bool {
 	for i := 1; i < len(t.Stages); i++ {
 		previous, s := &t.Stages[i-1], &t.Stages[i]
@@ -128,8 +132,9 @@ func hasNeedlessCut(b *stages.Problem, t *stages.Template) bool {
 	return false
 }
 
-// newChain returns the chain of member m (a model cut into stages) that a template of the package stages
-// describes, with the times of each stage for every batch size, and those of the transfers between stages.
+// newChain returns the chain of member m (a model cut into stages) that a template of the package stages describes,
+// with the times of each stage for every batch size up to the template's, and those of the transfers between stages.
+// The pools of b are the kinds of devices.
 func newChain(b *stages.Problem, m int, t *stages.Template) *Chain {
 	c := &Chain{Model: m, MaxBatch: t.Batch, Latency: t.Latency}
 	for i := range t.Stages {
@@ -174,11 +179,11 @@ func (c *Chain) dominates(other *Chain) bool {
 	return true
 }
 
-// UndominatedChains returns the chains (members in stages) of at most a latency that no other one on their
-// route, the kinds of devices of their stages, beats in every respect. Of equal chains it keeps the one of
-// least latency.
+// UndominatedChains returns the chains (members in stages) of at most a latency that no other one on their route, the
+// kinds of devices of their stages, beats in device time, memory and network time. Of equal chains it keeps the one of
+// least latency. list is not changed.
 func UndominatedChains(list []*Chain, maxLatency time.Duration) []*Chain {
-	// Group the chains by route.
+	// Group the chains within the latency by route.
 	var groups [][]*Chain
 	for _, c := range list {
 		if c.Latency > maxLatency {
@@ -215,8 +220,8 @@ const (
 )
 
 // mostUsedChains returns, for every member and route (the kinds of devices of the stages), the chain that the
-// relaxation sends most samples along, by falling use. use is by chain; a millionth is only the solver's
-// rounding.
+// relaxation (the linear program with fractions of devices) sends most samples along, by falling use. use has these
+// shares of the samples by index of the space's chains; up to a millionth it is only the solver's rounding.
 func (space *Space) mostUsedChains(use []float64) []*Chain {
 	order := make([]int, 0, len(use))
 	for i, u := range use {
@@ -234,10 +239,10 @@ func (space *Space) mostUsedChains(use []float64) []*Chain {
 	return used
 }
 
-// chainsForMemory returns chains (members in stages) along which members use devices that they do not fit on
-// whole: of every route, the kinds of its stages, the chain with the highest throughput on all devices, by
-// falling throughput. The relaxation knows fractions of devices, so it does not use such a chain if the member
-// fits on other devices but then leaves no room there.
+// chainsForMemory returns chains (members in stages) along which members use devices that they do not fit on whole: for
+// each route, the kinds of its stages, the chain with the highest throughput on all devices. They come by falling
+// throughput. The relaxation, which has fractions of devices, does not use such a chain if the member fits whole on
+// other devices, even where it then leaves no memory there for other members.
 func (space *Space) chainsForMemory() []*Chain {
 	// throughput returns the samples per second of a chain if it had all devices to itself.
 	throughput := func(c *Chain) float64 {
@@ -269,10 +274,10 @@ func (space *Space) chainsForMemory() []*Chain {
 	return chains
 }
 
-// chooseChains sets ChosenChains (those that a placement may use) to the candidates from the first on, at most
-// one for each route (the kinds of its stages). A candidate with which some kind would hold too many stages, or
-// devices would have too many different sets of models, is passed over: the program of the placement must stay
-// small.
+// chooseChains sets the space's ChosenChains, those that a placement may use, to candidates in their order, at most one
+// for each route (the kinds of its stages), and sets the configs that follow. It passes over a candidate if with it
+// some kind of devices would hold too many stages, or there would be too many configs (sets of models and stages on a
+// device): the program of the placement must stay small.
 func (space *Space) chooseChains(candidates []*Chain) {
 	space.ChosenChains = nil
 	for _, c := range candidates {
@@ -287,6 +292,7 @@ func (space *Space) chooseChains(candidates []*Chain) {
 			for s := range chosen.Stages {
 				k := chosen.Stages[s].Kind
 				stageCounts[k]++
+				// At most two stages are always allowed. Beyond, models and stages together are at most maxSetItems.
 				fitsLimits = fitsLimits && stageCounts[k] <= max(2, min(maxStagesPerKind, maxSetItems-len(space.Problem.Models)))
 			}
 		}
@@ -303,9 +309,10 @@ func (space *Space) chooseChains(candidates []*Chain) {
 	space.SetConfigs()
 }
 
-// StageShapes returns the shapes that a chain may have: how many devices each stage runs on, at most
-// maxDevices. Every number divides that of the widest stage, so that replicas use them evenly. A shape that is
-// nowhere wider than another is left out. The shape of the highest throughput is first.
+// StageShapes returns the shapes that a placed chain may have: the number of devices of each stage, at most maxDevices
+// of that stage. The widest stage has one device per replica, and every other number divides that, so that replicas use
+// its devices evenly. A shape that is nowhere wider than another is left out. The shape of the highest throughput is
+// first.
 func (c *Chain) StageShapes(maxDevices []int) [][]int {
 	var shapes [][]int
 

@@ -11,8 +11,9 @@ type Config struct {
 	Count    int    // number of devices
 }
 
-// DevicesWith returns the devices of a kind that hold a model or stage, by its bit. Devices are numbered within
-// their kind, config by config.
+// DevicesWith returns the numbers of the devices of a kind that hold a model or stage, which is given by its bit in the
+// sets of models. configs are a placement: how many devices hold which set. Devices are numbered within their kind,
+// config by config.
 func DevicesWith(configs []Config, kind, model int) (list []int) {
 	firstDevice := 0
 	for _, c := range ConfigsOfKind(configs, kind) {
@@ -36,8 +37,8 @@ func ConfigsOfKind(configs []Config, kind int) (list []Config) {
 	return list
 }
 
-// WithCounts returns configs (sets of models on a device) with the given numbers of devices, without those of
-// none.
+// WithCounts returns configs (sets of models on a device) with the given numbers of devices, by index, as a placement.
+// Configs of no devices are left out.
 func WithCounts(configs []Config, counts []int) (placement []Config) {
 	for i, n := range counts {
 		if n > 0 {
@@ -47,10 +48,11 @@ func WithCounts(configs []Config, counts []int) (placement []Config) {
 	return placement
 }
 
-// maximalSets returns the sets of items (models and stages) that fit together within a limit (the memory of a
-// device) and can take no further item, as bit sets in rising order. An item of size below 0 is in no set. A
-// limit of 0 means that there is none.
+// maximalSets returns the sets of items (models and stages, by index of sizes) that fit together into the memory of a
+// device and can take no further item, as bit sets in rising order. sizes and limit are in bytes. An item of size below
+// 0 is in no set, and a limit of 0 allows everything.
 func maximalSets(sizes []int64, limit int64) (sets []uint32) {
+	// fits reports whether all items of a set can be on one device.
 	fits := func(set uint32) bool {
 		total := int64(0)
 		for remaining := set; remaining > 0; remaining &= remaining - 1 {
@@ -89,8 +91,9 @@ func Compositions(n, k int) float64 {
 	return ways
 }
 
-// EachComposition calls visit for every way to give each of n machines one of k sets, k being at least 1. counts
-// has the number of machines by set, and is only valid during the call.
+// EachComposition calls visit for every way to give each of n alike machines one of k sets, if only the number of
+// machines with each set counts. k is at least 1. counts has the number of machines by set, and is only valid during
+// the call.
 func EachComposition(n, k int, visit func(counts []int)) {
 	counts := make([]int, k)
 	var assign func(set, remaining int)
@@ -100,9 +103,9 @@ func EachComposition(n, k int, visit func(counts []int)) {
 			visit(counts)
 			return
 		}
-		for c := range remaining + 1 {
-			counts[set] = c
-			assign(set+1, remaining-c)
+		for machines := range remaining + 1 {
+			counts[set] = machines
+			assign(set+1, remaining-machines)
 		}
 	}
 	assign(0, n)

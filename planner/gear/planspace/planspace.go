@@ -48,8 +48,9 @@ func WholeModelSpace(ctx context.Context, p *cascades.Problem, solver milp.Solve
 	return space, space.ListCascades(ctx)
 }
 
-// WithLimits returns the space of plans for a problem with another limit on the time of a batch: batch sizes,
-// the times of samples and what fits are computed anew.
+// WithLimits returns a copy of the space (what plans are made from) for a problem with another limit on the time of a
+// batch: with its batch sizes, device times of samples, and configs (sets of models that fit on a device). The cascades
+// stay.
 func (space *Space) WithLimits(p *cascades.Problem) *Space {
 	limited := *space
 	limited.Problem = p
@@ -59,8 +60,8 @@ func (space *Space) WithLimits(p *cascades.Problem) *Space {
 	return &limited
 }
 
-// SetCascades sets the cascades of the space, their order by falling accuracy, and the share of the samples
-// that reaches each model of them.
+// SetCascades sets the cascades of the space, their order by falling accuracy, and by cascade and model the share of
+// the requests that reaches the model.
 func (space *Space) SetCascades(list []cascades.Cascade) {
 	space.Cascades, space.ByAccuracy, space.ReachShares = list, cascades.Indices(len(list)), make([][]float64, len(list))
 	slices.SortFunc(space.ByAccuracy, func(a, b int) int {
@@ -81,8 +82,9 @@ func SolveProgram(ctx context.Context, solver milp.Solver, m *milp.Model, o milp
 	return sol, cmp.Or(err, ctx.Err())
 }
 
-// ListCascades sets the cascades of the space: those of the usable members whose least tail latency keeps the
-// SLO, whole or in chains. It returns an InfeasibleError if there are none.
+// ListCascades sets the cascades of the space: those of the usable models, whole or in chains (stages over several
+// devices), whose least latency at the percentile keeps the SLO. Cascades that others beat whatever samples cost are
+// left out. It returns an InfeasibleError if no model is usable or no cascade is in time.
 func (space *Space) ListCascades(ctx context.Context) error {
 	p := space.Problem
 	usable := make([]bool, len(p.Models))
@@ -110,9 +112,10 @@ func (space *Space) RunsWhole(m int) bool {
 	return slices.ContainsFunc(space.SecondsPerSample, func(speeds []float64) bool { return !math.IsInf(speeds[m], 1) })
 }
 
-// WithStages returns the space of plans in which members may also run as chains (in stages over several
-// devices). minTimes is the least time of a sample in stages, by model. The cascades are listed anew only if
-// chains allow other ones than whole models.
+// WithStages returns a copy of the space in which members may also run as chains (in stages over several devices). If
+// there are no chains, it returns the space itself. minTimes is the least time of a sample in stages, by model, or 0.
+// The copy's problem has these times as fastest times where they are less. Its cascades are listed anew only if chains
+// allow other ones than whole models.
 func (space *Space) WithStages(ctx context.Context, p *cascades.Problem, chains []*Chain, minTimes []time.Duration) (*Space, error) {
 	if len(chains) == 0 {
 		return space, nil
@@ -137,9 +140,10 @@ func (space *Space) WithStages(ctx context.Context, p *cascades.Problem, chains 
 	return &stagedSpace, nil
 }
 
-// SetConfigs sets the configs of each kind of devices: the maximal sets of models, and of stages of the chosen
-// chains, that fit into its memory. For bounds it also sets one config with all models. In a set, bits of
-// stages are above those of models.
+// SetConfigs sets the configs (sets of models that a device holds) of each kind of devices: the maximal sets of models,
+// and of stages of the chosen chains, that fit into its memory. It also sets StageBits, the bits of stages in these
+// sets, which are above those of models, and for bounds FluidConfigs, one config for each kind with all models that run
+// there.
 func (space *Space) SetConfigs() {
 	p := space.Problem
 	space.Configs, space.FluidConfigs, space.StageBits = nil, nil, make([][]int, len(space.ChosenChains))
@@ -177,9 +181,9 @@ func (space *Space) SetConfigs() {
 	}
 }
 
-// PlaceModels returns a placement: how many devices of a kind hold which models and stages. It solves the
-// relaxation (devices in fractions, mixtures of cascades) of all ranges together by column generation, and then
-// the program in whole numbers over the cascades found. With whole devices a range may need a cascade that only
+// PlaceModels returns a placement: how many devices of each kind hold which models and stages. It solves the relaxation
+// (devices in fractions, mixtures of cascades) of all ranges of rates together by column generation, and then the
+// program in whole devices over the cascades that this found. With whole devices a range may need a cascade that only
 // another range uses with fractions of devices, so every range gets the cascades of all.
 func (space *Space) PlaceModels(ctx context.Context) (placement []Config, err error) {
 	p := space.Problem
@@ -192,7 +196,7 @@ func (space *Space) PlaceModels(ctx context.Context) (placement []Config, err er
 		return nil, fmt.Errorf("placing models: %w", err)
 	}
 
-	// Whole numbers of devices.
+	// Whole numbers of devices. With chains the program is large, so it may stop at a gap or after a number of nodes.
 	integral := space.newMixtureProgram(space.Configs, ranges, true)
 	integral.addChosenChains()
 	cascades := slices.Compact(slices.Sorted(slices.Values(slices.Concat(relaxation.CascadeColumns...))))
@@ -227,8 +231,8 @@ const (
 	chainPlacementNodes = 2000
 )
 
-// addChosenChains adds, to all ranges of a program, the chains (members in stages) chosen for the placement. A
-// stage may be on the devices of any config (a set of models and stages that a device holds) that has it.
+// addChosenChains adds, to all ranges of a program, the chains (members in stages) chosen for the placement. A stage
+// may be on the devices of any config (a set of models and stages that a device holds) that has the stage's bit.
 func (g *MixtureProgram) addChosenChains() {
 	for index := range g.ranges {
 		for c, chain := range g.space.ChosenChains {
@@ -245,18 +249,18 @@ func (g *MixtureProgram) addChosenChains() {
 	}
 }
 
-// ForProblem returns the space of plans for a problem with other numbers of devices. It keeps its own models,
-// because those of members in stages have other times than the problem's.
+// ForProblem returns a copy of the space for a problem with other numbers of devices. The copy keeps the space's own
+// models and SLO, because members that may run in stages have other times there than in the problem.
 func (space *Space) ForProblem(p *cascades.Problem) *Space {
 	adapted, problem := *space, *p
-	problem.Models, problem.SLO = space.Problem.Models, space.Problem.SLO // the models of members in stages are not the problem's
+	problem.Models, problem.SLO = space.Problem.Models, space.Problem.SLO
 	adapted.Problem = &problem
 	return &adapted
 }
 
-// ChainChoices returns spaces of plans that differ in the chains (members in stages) that may be placed: those
-// that the linear program uses; these and chains for devices that a member does not fit on whole; and each
-// chain alone.
+// ChainChoices returns copies of the space that differ in the chains (members in stages) that may be placed: those that
+// the linear program uses; these and chains for devices that a member does not fit on whole; and each chain alone.
+// Equal choices are listed once. chainUse is the share of the samples that each chain carries in the linear program.
 func (space *Space) ChainChoices(chainUse []float64) (choices []*Space) {
 	usedChains := space.mostUsedChains(chainUse)
 	allChains := append(slices.Clone(usedChains), space.chainsForMemory()...)
@@ -274,7 +278,8 @@ func (space *Space) ChainChoices(chainUse []float64) (choices []*Space) {
 	return choices
 }
 
-// WholeCascades returns the cascades of whole models that keep the SLO at batch 1.
+// WholeCascades returns all cascades of whole models that keep the SLO with batches of one, without pruning those that
+// others beat. Tests compare plans with them.
 func WholeCascades(p *cascades.Problem) []cascades.Cascade {
 	usable := make([]bool, len(p.Models))
 	for m := range usable {

@@ -41,10 +41,10 @@ type NICDirection struct {
 	Inbound bool
 }
 
-// newMixtureProgram returns the program of some ranges of rates: each is served by a mixture of cascades, for
-// the most accuracy, within the time of the devices. Columns of cascades and chains are added later. The
-// numbers of devices per config (a set of models that a device holds) are variables; integer makes them whole.
-// A range that cannot be served in full leaves a rest, at a high price.
+// newMixtureProgram returns the linear program of some ranges of rates, by index: each is served by a mixture of
+// cascades, for the most accuracy, within the time of the devices. Columns of cascades and chains are added later. The
+// numbers of devices per config (a set of models that a device holds) are variables, common to all ranges; integer
+// makes them whole. A share of a range's requests may stay unserved, at a high price.
 func (space *Space) newMixtureProgram(configs []Config, ranges []int, integer bool) *MixtureProgram {
 	p := space.Problem
 	g := &MixtureProgram{model: milp.New("gears"), space: space, configs: configs, ranges: ranges, CascadeColumns: make([][]int, len(ranges)), chainColumns: make([][]int, len(ranges))}
@@ -65,7 +65,9 @@ func (space *Space) newMixtureProgram(configs []Config, ranges []int, integer bo
 		}
 	}
 
-	// Rows and flows of each range.
+	// Rows of each range, and its flows: samples per request that a model gets on the devices of a config. A row of demand says
+	// that cascades send a model no more samples than flow to it, a row of time that the work of a second at the upper edge takes
+	// no more seconds than the config has devices.
 	for _, r := range ranges {
 		unserved := g.model.AddVar("", 0, milp.Inf, -1e3)
 		g.UnservedVar = append(g.UnservedVar, unserved)
@@ -94,7 +96,8 @@ func (space *Space) newMixtureProgram(configs []Config, ranges []int, integer bo
 	return g
 }
 
-// addCascade adds a cascade, as a column, to the mixture that serves the range at an index of the program.
+// addCascade adds a cascade, by its index in the space, as a column to the mixture that serves a range, by its index in
+// the program. The column's variable is the share of the range's requests that the cascade answers.
 func (g *MixtureProgram) addCascade(index, cascade int) {
 	entries := []milp.Entry{{Row: g.mixtureRow[index], Coef: 1}}
 	for m, share := range g.space.ReachShares[cascade] {
@@ -106,8 +109,9 @@ func (g *MixtureProgram) addCascade(index, cascade int) {
 	g.CascadeColumns[index] = append(g.CascadeColumns[index], cascade)
 }
 
-// cascadeValue returns what a cascade is worth in the objective: its accuracy times the range's weight. A range
-// of weight 0 gets a tiny one, so that it has cascades, too. If only serving counts, it is 0.
+// cascadeValue returns what a cascade is worth in the objective for a range, by its index in the program: its accuracy
+// times the range's weight. A range of weight 0 gets a tiny weight, so that it has cascades, too. If the program only
+// counts served requests, the value is 0.
 func (g *MixtureProgram) cascadeValue(index, cascade int) float64 {
 	if g.serveOnly {
 		return 0
@@ -116,8 +120,9 @@ func (g *MixtureProgram) cascadeValue(index, cascade int) float64 {
 	return max(p.RangeWeights[g.ranges[index]], 1e-6) * cascades.PlannedAccuracy(p, &g.space.Cascades[cascade])
 }
 
-// addChain adds a chain (a member in stages) to the range at an index, each stage on devices of one config, and
-// returns the variable of the samples that take it.
+// addChain adds a chain (a member in stages) to the range at an index of the program, and returns the variable of the
+// samples per request that take it. Stage s runs on the devices of config stageConfigs[s]. The column serves samples of
+// the member, and takes time of devices and network cards.
 func (g *MixtureProgram) addChain(index int, c *Chain, stageConfigs []int) milp.Var {
 	entries := g.addNICEntries(index, c, []milp.Entry{{Row: g.demandRow[index][c.Model], Coef: -1}})
 	for s, config := range stageConfigs {
@@ -126,8 +131,9 @@ func (g *MixtureProgram) addChain(index int, c *Chain, stageConfigs []int) milp.
 	return g.model.AddColumn("", 0, milp.Inf, 0, entries...)
 }
 
-// addSpreadChain adds a chain (a member in stages) to the range at an index. Each stage may be spread over
-// devices of several configs, StageConfigs, which hold it; what all of them serve is what the chain carries.
+// addSpreadChain adds a chain (a member in stages) to the range at an index of the program. Each stage may be spread
+// over the devices of all configs in stageConfigs, by stage, which hold it. A row by stage says that these together
+// serve as many samples as take the chain.
 func (g *MixtureProgram) addSpreadChain(index int, c *Chain, stageConfigs [][]int) {
 	total := g.model.AddColumn("", 0, milp.Inf, 0, g.addNICEntries(index, c, []milp.Entry{{Row: g.demandRow[index][c.Model], Coef: -1}})...)
 	for s, options := range stageConfigs {
@@ -138,8 +144,9 @@ func (g *MixtureProgram) addSpreadChain(index int, c *Chain, stageConfigs [][]in
 	}
 }
 
-// addNICEntries appends, to the column of a chain, the time of network cards that a sample takes, in rows that
-// it adds if need be.
+// addNICEntries appends to the entries of a chain's column the seconds of network cards (NICs) per second that its
+// samples take at the upper edge of the range at an index, one entry for each direction of a kind's cards. It adds a
+// row that limits these to the number of cards when a chain needs it first.
 func (g *MixtureProgram) addNICEntries(index int, c *Chain, entries []milp.Entry) []milp.Entry {
 	g.space.EachNIC(c, func(n NICDirection, seconds float64) {
 		row, ok := g.NICRow[index][n]
@@ -152,7 +159,8 @@ func (g *MixtureProgram) addNICEntries(index int, c *Chain, entries []milp.Entry
 	return entries
 }
 
-// addEntry adds a coefficient to a column, which has one entry per row.
+// addEntry adds a coefficient in a row to the entries of a column, and returns them. If the column has an entry in the
+// row already, because two stages of a chain take time of the same devices, the coefficients are summed.
 func addEntry(entries []milp.Entry, row milp.Row, coef float64) []milp.Entry {
 	for i := range entries {
 		if entries[i].Row == row {
@@ -163,7 +171,9 @@ func addEntry(entries []milp.Entry, row milp.Row, coef float64) []milp.Entry {
 	return append(entries, milp.Entry{Row: row, Coef: coef})
 }
 
-// EachNIC calls visit with every NIC direction that a chain uses, and the seconds that a sample takes of it.
+// EachNIC calls visit with every direction of a kind's network cards (NICs) that transfers between the stages of a
+// chain use: out of the kind of a stage, or into that of the next one. seconds is the time that a sample takes of a
+// card. A direction may come several times.
 func (space *Space) EachNIC(c *Chain, visit func(n NICDirection, seconds float64)) {
 	for s := range c.Stages {
 		st := &c.Stages[s]
@@ -185,10 +195,10 @@ func (space *Space) NICCount(kind int) float64 {
 // maxColumnsPerRound limits the cascades that a range gets in one round of pricing.
 const maxColumnsPerRound = 4
 
-// generateColumns solves the program by column generation (cascades and chains join it as long as they improve
-// it), and returns the solution and the variables of the chains that it added. When no column improves it, the
-// solution is optimal over all cascades. If every kind has exactly one config, it is also optimal over the
-// chains.
+// generateColumns solves the program by column generation (cascades and chains join it as long as they improve it), and
+// returns the solution and the variables of the chains that it added, in that order. chains are those that may join;
+// nil means none. When no column improves it, the solution is optimal over all cascades. If every kind has exactly one
+// config, it is also optimal over the chains.
 //
 // The reduced value of cascade c in range r is
 //
@@ -212,7 +222,7 @@ func (g *MixtureProgram) generateColumns(ctx context.Context, chains []*Chain) (
 			return nil, nil, fmt.Errorf("the program of gears has no solution (%v)", sol.Status)
 		}
 
-		// Price the cascades and chains of every range.
+		// Price the cascades and chains of every range. The dual of a demand is the present cost of a sample of the model.
 		addedColumn := false
 		for index := range g.ranges {
 			demandDual := make([]float64, len(p.Models))
@@ -240,9 +250,10 @@ func (g *MixtureProgram) minReducedValue(index int) float64 {
 	return 1e-9*max(g.space.Problem.RangeWeights[g.ranges[index]], 1e-6) + 1e-13
 }
 
-// improvingCascades returns the cascades that would improve the program most in a range, at the duals of a
-// solution: those of the largest reduced value (worth less what their work costs). Cascades that the range has
-// already are skipped.
+// improvingCascades returns the cascades that would improve the program most in the range at an index, at the duals of
+// a solution: up to maxColumnsPerRound of the largest reduced value (what they are worth less what their work costs).
+// demandDual has the cost of a sample by model. Cascades that the range has already, or that would make too many of all
+// requests late, are skipped.
 func (g *MixtureProgram) improvingCascades(index int, demandDual []float64, sol *milp.Solution) []int {
 	type gain struct {
 		cascade int
@@ -271,8 +282,8 @@ func (g *MixtureProgram) improvingCascades(index int, demandDual []float64, sol 
 	return cascades
 }
 
-// exceedsLateShare reports whether a cascade, used in a range, makes more of all requests late than the percentile
-// allows.
+// exceedsLateShare reports whether a cascade, used in all of range r, makes more of all requests late than the
+// percentile allows. It is false if the space does not allow late requests, because its cascades all keep the SLO.
 func (space *Space) exceedsLateShare(r, cascade int) bool {
 	return space.MinLateShares != nil && space.MinLateShares[cascade]*space.Problem.RangeWeights[r] > 1-space.Problem.Percentile+1e-9
 }
@@ -286,18 +297,19 @@ func StageConfigs(c *Chain, kindConfig []int) []int {
 	return configs
 }
 
-// improvingChains returns, for every member, the chain (the member in stages) whose work saves the most at the
-// duals of a solution, against what a sample of the member costs now:
+// improvingChains returns, for every member, the chain (the member in stages) whose work saves the most at the duals of
+// a solution in the range at an index, against what a sample of the member costs now:
 //
 //	saving = demandDual(member) - Σ_stage timeDual · seconds - Σ_NIC nicDual · seconds
 //
-// A member has none if no chain saves anything. Chains that the range has already are skipped.
+// A member has none if no chain saves anything. kindConfig has the one config of each kind, on whose devices a stage
+// would run. The result has indexes of chains. Chains that the range has already are skipped.
 func (g *MixtureProgram) improvingChains(index int, chains []*Chain, kindConfig []int, demandDual []float64, sol *milp.Solution) []int {
 	bestChain := make([]int, len(g.space.Problem.Models))
 	bestSaving := make([]float64, len(bestChain))
 	edge := g.space.Problem.RangeEdges[g.ranges[index]]
 
-	// Compute the saving of each chain, and keep the best of each member.
+	// Compute the saving of each chain, and keep the best of each member. NICs without a row in the solved program cost nothing.
 	for i, c := range chains {
 		saving := demandDual[c.Model]
 		for s := range c.Stages {
@@ -323,8 +335,8 @@ func (g *MixtureProgram) improvingChains(index int, chains []*Chain, kindConfig 
 	return chainIndexes
 }
 
-// lightestCascade returns the cascade that takes the least time if each of its models runs where it is fastest,
-// whole or in stages.
+// lightestCascade returns the index of the cascade that takes the least device time if each of its models runs where it
+// is fastest, whole or in stages. If no cascade can run, it returns 0. Column generation starts with it.
 func (space *Space) lightestCascade() int {
 	seconds := slices.Repeat([]float64{math.Inf(1)}, len(space.Problem.Models)) // least time of a sample, by model
 	for m := range seconds {
@@ -342,8 +354,8 @@ func (space *Space) lightestCascade() int {
 	return max(0, space.Lightest(seconds))
 }
 
-// Lightest returns the cascade whose work costs the least, for a cost of a sample by model. If all costs are
-// infinite, it returns -1.
+// Lightest returns the index of the cascade whose work costs the least per request, for a cost of a sample by model.
+// Models that no request reaches cost nothing. If all cascades cost infinitely much, it returns -1.
 func (space *Space) Lightest(costs []float64) int {
 	lightest, minWork := -1, math.Inf(1)
 	for i := range space.Cascades {
@@ -360,8 +372,8 @@ func (space *Space) Lightest(costs []float64) int {
 	return lightest
 }
 
-// configByKind returns the index of the config (set of models on a device) of each kind, where every kind has
-// one.
+// configByKind returns, by kind of devices, the index of its config (set of models on a device). Each kind has one at
+// most; that of a kind without a config is 0, and not used.
 func configByKind(configs []Config, kinds int) []int {
 	configOfKind := make([]int, kinds)
 	for c, conf := range configs {
@@ -370,40 +382,41 @@ func configByKind(configs []Config, kinds int) []int {
 	return configOfKind
 }
 
-// SolveRelaxation solves the linear program of range r, whose value no plan exceeds: with fractions of devices,
-// each of which may hold any model and stage that fits on it alone, and with any mixture of cascades.
-// startCascades are in the program from the start. chainVars are the variables of the chains that were added.
-// With serveOnly it minimises the share of unserved requests.
-func (space *Space) SolveRelaxation(ctx context.Context, r int, serveOnly bool, startCascades []int) (g *MixtureProgram, sol *milp.Solution, chainVars []milp.Var, err error) {
-	g = space.newMixtureProgram(space.FluidConfigs, []int{r}, false)
-	if g.serveOnly = serveOnly; serveOnly {
-		g.model.SetObj(g.UnservedVar[0], -1)
+// SolveRelaxation solves the linear program of range r, whose value no plan exceeds: with fractions of devices, each of
+// which may hold any model and stage that fits on it alone, and with any mixture of cascades. The cascades
+// startCascades are in the program from the start, to save rounds. chainVars are the variables of the chains that were
+// added. With serveOnly the program only minimises the share of unserved requests, to show what a range lacks.
+func (space *Space) SolveRelaxation(ctx context.Context, r int, serveOnly bool, startCascades []int) (program *MixtureProgram, sol *milp.Solution, chainVars []milp.Var, err error) {
+	program = space.newMixtureProgram(space.FluidConfigs, []int{r}, false)
+	if program.serveOnly = serveOnly; serveOnly {
+		program.model.SetObj(program.UnservedVar[0], -1)
 	}
 	for _, i := range startCascades {
-		g.addCascade(0, i)
+		program.addCascade(0, i)
 	}
-	if sol, chainVars, err = g.generateColumns(ctx, space.Chains); err != nil {
+	if sol, chainVars, err = program.generateColumns(ctx, space.Chains); err != nil {
 		err = fmt.Errorf("bounding the accuracy at %.6g requests per second: %w", space.Problem.RangeEdges[r], err)
 	}
-	return g, sol, chainVars, err
+	return program, sol, chainVars, err
 }
 
-// RangeBounds returns, by range, the accuracy that no plan over the same thresholds exceeds. It is NaN if the
-// range cannot be served. chainUse is the share of the samples that each chain carries in these mixtures, as a
-// mean over the ranges.
+// RangeBounds returns, by range of rates, the accuracy that no plan over the same thresholds exceeds, even with
+// mixtures of cascades. It is NaN if the range cannot be served in full. chainUse is, by chain of the space, the
+// samples per request that it carries in these mixtures, as a mean over the ranges: it shows which chains are worth
+// placing.
 func (space *Space) RangeBounds(ctx context.Context) (bounds, chainUse []float64, err error) {
 	bounds, chainUse = make([]float64, len(space.Problem.RangeEdges)), make([]float64, len(space.Chains))
 	for r := range bounds {
-		g, sol, chainVars, err := space.SolveRelaxation(ctx, r, false, nil)
+		program, sol, chainVars, err := space.SolveRelaxation(ctx, r, false, nil)
 		if err != nil {
 			return nil, nil, err
 		}
-		if bounds[r] = sol.Value / max(space.Problem.RangeWeights[r], 1e-6); sol.X[g.UnservedVar[0]] > 1e-7 {
+		if bounds[r] = sol.Value / max(space.Problem.RangeWeights[r], 1e-6); sol.X[program.UnservedVar[0]] > 1e-7 {
 			bounds[r] = math.NaN()
 		}
 
 		// Half of the mean is by weight and half is even, so that ranges without weight count, too.
-		for n, i := range g.chainColumns[0] {
+		for n, i := range program.chainColumns[0] {
 			chainUse[i] += (space.Problem.RangeWeights[r] + 1/float64(len(bounds))) / 2 * sol.X[chainVars[n]]
 		}
 	}

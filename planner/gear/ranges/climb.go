@@ -21,11 +21,11 @@ const (
 	maxMissChance    = .05
 )
 
-// ClimbRanges gives ranges of rates more accurate gears (cascades with their split) than their upper edges,
-// held forever, allow: measured rates may stay below an edge or pass it quickly. Only simulated streams at
-// these rates can show that, with requests evenly spaced and at random. The accuracy of the plan returned and
-// its weights are what the streams showed. Plans on no measured rates, or that need no more accuracy, are
-// returned as they are. anyPlan says that the plan need only exist.
+// ClimbRanges gives ranges of rates more accurate gears (cascades with their split over devices) than their upper
+// edges, held forever, allow: measured rates may stay below an edge or pass it quickly. Only simulated streams of
+// requests at these rates can show that, evenly spaced and at random. The accuracy of the returned plan and its weights
+// are those that the streams showed. Plans without measured rates that can be simulated, or that need no more accuracy,
+// are returned as they are. seed is that of the streams, and anyPlan says that any plan will do.
 func ClimbRanges(ctx context.Context, plan *trials.Plan, seed uint64, anyPlan bool) (*trials.Plan, error) {
 	p := plan.Problem
 	// Only simulated rates can allow more. A plan that reaches its target, or need only exist, is left.
@@ -43,9 +43,10 @@ func ClimbRanges(ctx context.Context, plan *trials.Plan, seed uint64, anyPlan bo
 	return trials.PlanOrError(ctx, climber.climbedPlan(plan), err)
 }
 
-// ClimbBySample climbs on a sample of the measured rates of problem p, and repeats the steps on all rates, as far as
-// these allow them. It returns the plan and the number of steps that they refuse. If the sample shows that the plan
-// stays below its target, it returns the plan as it is.
+// ClimbBySample raises the gears (cascades) of a plan on sample, the problem with a part of its measured rates, and
+// repeats these steps on all rates, those of problem p, as far as they keep the SLO there. It returns the plan and the
+// number of steps that all rates refuse. If the sample shows that the plan stays below its target, or an error comes
+// first, it returns the plan as it is.
 func ClimbBySample(ctx context.Context, plan *trials.Plan, p, sample *cascades.Problem, seed uint64) (climbed *trials.Plan, refusedSteps int, err error) {
 	partial := newClimber(sample, plan, seed)
 	if err := partial.climbAll(ctx); err != nil || p.MissesTarget(plan.Accuracy+partial.gateResult.Accuracy-partial.planResult.Accuracy) {
@@ -70,9 +71,9 @@ type gearClimber struct {
 	steps         []climbStep               // from the plan to the gears
 }
 
-// newClimber returns a climber, which raises the gears of a plan on simulated streams at the measured rates of
-// problem p: those of the plan or a sample of them. On a sample one stream suffices, because the steps are
-// repeated on all rates.
+// newClimber returns a climber, which raises the gears of a plan (one cascade per range of rates) on simulated streams
+// at the measured rates of problem p: those of the plan's problem, or a sample of them. On a sample one random stream
+// suffices, because the steps are repeated on all rates. seed is that of the streams.
 func newClimber(p *cascades.Problem, plan *trials.Plan, seed uint64) *gearClimber {
 	l := plan.Placement.Layout
 	c := &gearClimber{simulator: trials.NewSimulator(p, l.Configs, l.Chains, seed), layout: placement.NewLayout(l.Space.WithLimits(p), l.Configs, l.Chains), streams: trials.StreamCount(p), gears: plan.Gears, gateStream: noGate}
@@ -85,8 +86,8 @@ func newClimber(p *cascades.Problem, plan *trials.Plan, seed uint64) *gearClimbe
 // noGate is the gate stream before anything was run.
 const noGate = trials.EvenStream - 1
 
-// climbAll raises the gears (cascades) of ranges, the range of the most requests first, until none can be
-// raised.
+// climbAll raises the gears (cascades) of one range of rates after another, that of the most requests first, until none
+// can be raised. First it simulates the plan as it is; if that misses the SLO, nothing is raised.
 func (c *gearClimber) climbAll(ctx context.Context) error {
 	p := c.simulator.Problem
 	var err error
@@ -129,11 +130,13 @@ type climbStep struct {
 	result     trials.MeasuredResult
 }
 
-// climbPath returns ever more accurate gears for a range r, as far as they keep the SLO on the gate stream, the
-// one that failed last. Steps along the front (cascades by rising accuracy) double while they succeed, fall
-// back to one on a failure, and end after some failures in a row.
+// climbPath returns ever more accurate gears for range r, as steps that each keep the SLO on the gate stream (the one
+// that failed last) and gain accuracy. The climber itself is not changed. Cascades are tried along the front, by rising
+// accuracy: steps double while they succeed, fall back to one on a failure, and end after maxClimbFails failures in a
+// row or at the limit of simulated requests.
 func (c *gearClimber) climbPath(ctx context.Context, r int) (path []climbStep, err error) {
 	p, current, bestResult := c.simulator.Problem, &c.gears[r], c.gateResult
+	// first is the next cascade of the front to be tried: at the start the first of more accuracy than the present gear's.
 	first, _ := slices.BinarySearchFunc(c.front, current.Cascade.CorrectCount, func(s placement.LoadedCascade, correct int32) int {
 		if s.Cascade.CorrectCount <= correct {
 			return -1
@@ -141,7 +144,7 @@ func (c *gearClimber) climbPath(ctx context.Context, r int) (path []climbStep, e
 		return 1
 	})
 
-	// Start at the first cascade that gains enough.
+	// Skip cascades that gain too little.
 	for first < len(c.front) && p.RangeWeights[r]*(cascades.PlannedAccuracy(p, c.front[first].Cascade)-current.Accuracy) < trials.MinAccuracyGain {
 		first++
 	}
@@ -172,11 +175,12 @@ func (c *gearClimber) climbPath(ctx context.Context, r int) (path []climbStep, e
 	return path, nil
 }
 
-// climbHighest takes, by bisection, the most accurate gears of a path that keep the SLO on all streams, and
-// returns how many steps of the path that is. A stream that failed becomes the gate, on which later paths are
-// tried first. If it returns an error, it has taken the best gears that were seen to keep the SLO.
+// climbHighest takes, by bisection, the most accurate gears of a path (steps that keep the SLO on the gate stream) that
+// keep the SLO on all streams, as the climber's gears, and returns the number of steps of the path up to them. The
+// whole path is tried first. A stream that failed becomes the gate, on which later paths are tried first. If it returns
+// an error, it has taken the best gears that were seen to keep the SLO.
 func (c *gearClimber) climbHighest(ctx context.Context, path []climbStep) (passedSteps int, err error) {
-	low, gate := 0, c.gateStream
+	low, gate := 0, c.gateStream // the first `low` steps keep the SLO, and more than `high` do not
 	for high, middle := len(path), len(path)-1; low < high && err == nil; middle = (low + high) / 2 {
 		worst, failedStream, runErr := c.runAllStreams(ctx, &path[middle])
 		if err = runErr; worst != nil {
@@ -200,9 +204,10 @@ func (c *gearClimber) climbHighest(ctx context.Context, path []climbStep) (passe
 	return low, err
 }
 
-// runAllStreams simulates gears on all streams of measured rates (random arrivals, and even ones), and returns
-// the worst tail latency and late share, and the means over the random streams of the rest. If a stream misses
-// the SLO, or a fresh one might, the result is nil, and failedStream is the stream that shows it.
+// runAllStreams simulates the gears of a step on all streams of measured rates (random arrivals, and even ones), except
+// the gate stream, whose result the step has. It returns the worst tail latency and late share of the streams, and the
+// means over the random ones of the accuracy and of each gear's share of requests. If a stream misses the SLO, or a
+// fresh one might with more than maxMissChance, the result is nil, and failedStream is the stream that shows it.
 func (c *gearClimber) runAllStreams(ctx context.Context, step *climbStep) (worst *trials.MeasuredResult, failedStream int, err error) {
 	p, worstStream := c.simulator.Problem, 0
 	var random []trials.MeasuredResult
@@ -253,9 +258,10 @@ const (
 	maxSampledRequests = 200_000
 )
 
-// sampleWindows returns the problem with a sample of its measured rates, if there are many. Windows are taken at
-// equal steps of their order by rate, the busiest included, so all rates occur about as often as before. They stay
-// in order of time.
+// sampleWindows returns a copy of the problem with a sample of its measured rates of about maxSampledRequests requests,
+// if they have many requests. Else it returns the problem. The sample consists of windows of some SLOs, taken at equal
+// steps of their order by rate, the busiest included, so all rates occur about as often as before. They stay in order
+// of time.
 func sampleWindows(p *cascades.Problem) *cascades.Problem {
 	if !p.HasManyRequests() {
 		return p
@@ -276,8 +282,9 @@ func sampleWindows(p *cascades.Problem) *cascades.Problem {
 	return &q
 }
 
-// repeatSteps repeats the steps of a climb, which was made on a sample of the measured rates, on all rates, as
-// far as these allow them. If they refuse a step, it and the later steps of its range are left out.
+// repeatSteps repeats the steps of a climb, which was made on a sample of the measured rates, on all rates, as far as
+// these keep the SLO. Each step gives one range a more accurate gear. If a step is refused, it and the later steps of
+// its range are left out, and the others go on.
 func (c *gearClimber) repeatSteps(ctx context.Context, steps []climbStep) error {
 	for len(steps) > 0 {
 		path, gears := make([]climbStep, len(steps)), c.gears

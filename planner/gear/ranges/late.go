@@ -32,13 +32,13 @@ func (a *gearChoices) addGear(r int, g trials.PlannedGear, weight float64) {
 	a.items[r] = append(a.items[r], knapsack.Choice{Value: weight * g.Accuracy, Weight: weight * g.LateShare})
 }
 
-// AllowLateRanges is for an SLO over all requests: it gives ranges more accurate gears that miss the SLO but
-// are stable at the upper edge, as far as all requests together keep it. The choice is a knapsack, whose
-// capacity is the share of late requests that the percentile allows. If rates were measured, the plan is
-// simulated on them, and while more requests are late than the trials showed, the capacity is reduced. If it
-// returns an error, every range still has its own gear.
+// AllowLateRanges is for an SLO over all requests together: it gives ranges of rates more accurate gears that miss the
+// SLO but are stable at the upper edge, as far as all requests together keep it. It changes the plan's gears and
+// accuracy. The choice is a knapsack, whose capacity is the share of late requests that the percentile allows. If rates
+// were measured, the plan is simulated on them, and while more requests are late than the trials showed, the capacity
+// is reduced. If it returns an error, every range still has its own gear.
 func AllowLateRanges(ctx context.Context, plan *trials.Plan) error {
-	p, b := plan.Problem, plan.Placement.Simulator
+	p, simulator := plan.Problem, plan.Placement.Simulator
 	choices, err := listGearChoices(ctx, plan)
 	for maxLateShare := spentShare * (1 - p.Percentile); err == nil; maxLateShare *= lateStepFactor {
 		// Choose gears for the capacity.
@@ -49,7 +49,7 @@ func AllowLateRanges(ctx context.Context, plan *trials.Plan) error {
 
 		// Simulate them on the measured rates.
 		var measured trials.MeasuredResult
-		if measured, err = b.RunStreams(ctx, plan.Gears, trials.StreamCount(p), 1); err != nil {
+		if measured, err = simulator.RunStreams(ctx, plan.Gears, trials.StreamCount(p), 1); err != nil {
 			break
 		}
 		plan.TailLatency, plan.MeasuredAccuracy = measured.Tail, measured.Accuracy
@@ -62,6 +62,7 @@ func AllowLateRanges(ctx context.Context, plan *trials.Plan) error {
 		if unchanged := !slices.ContainsFunc(picks, func(k int) bool { return k > 0 }); unchanged {
 			return nil
 		}
+		// After enough smaller capacities only gears without late requests are left to try.
 		if maxLateShare < (1-p.Percentile)*math.Pow(lateStepFactor, maxLateSteps) {
 			maxLateShare = 0
 		}
@@ -70,11 +71,11 @@ func AllowLateRanges(ctx context.Context, plan *trials.Plan) error {
 	return err
 }
 
-// listGearChoices returns, for the knapsack of AllowLateRanges, the gears that every range may have: its own,
-// and more accurate cascades that are stable at its upper edge, with the share of requests that is then late.
-// Each range has its own gear even if an error is returned.
+// listGearChoices returns, for the knapsack of AllowLateRanges, the gears that every range of rates may have: its own
+// first, and more accurate cascades that are stable at its upper edge in trials (simulated runs), with the share of
+// requests that is then late. Each range has its own gear even if an error is returned.
 func listGearChoices(ctx context.Context, plan *trials.Plan) (*gearChoices, error) {
-	p, b := plan.Problem, plan.Placement.Simulator
+	p, simulator := plan.Problem, plan.Placement.Simulator
 	choices := &gearChoices{make([][]trials.PlannedGear, len(p.RangeEdges)), make([][]knapsack.Choice, len(p.RangeEdges))}
 	for r := range p.RangeEdges {
 		choices.addGear(r, plan.Gears[r], p.RangeWeights[r])
@@ -82,25 +83,25 @@ func listGearChoices(ctx context.Context, plan *trials.Plan) (*gearChoices, erro
 
 	// Try the more accurate cascades of each range, until two are unstable.
 	for r, edge := range p.RangeEdges {
-		w := p.RangeWeights[r]
+		weight := p.RangeWeights[r]
 		candidates, err := plan.Placement.Layout.FeasibleFront(ctx, edge, plan.Gears[r].Cascade.CorrectCount)
 		if err != nil {
 			return choices, err
 		}
-		if n := len(candidates); n == 0 || w*(cascades.PlannedAccuracy(p, candidates[n-1].Cascade)-plan.Gears[r].Accuracy) < trials.MinAccuracyGain/float64(len(p.RangeEdges)) {
+		if n := len(candidates); n == 0 || weight*(cascades.PlannedAccuracy(p, candidates[n-1].Cascade)-plan.Gears[r].Accuracy) < trials.MinAccuracyGain/float64(len(p.RangeEdges)) {
 			continue // no choice adds anything
 		}
 		for k, fails := 0, 0; k < len(candidates) && fails < 2; k++ {
-			s := &candidates[k]
-			t, err := b.TryWithLateShare(ctx, s, edge, min(1, (1-p.Percentile)/w))
+			candidate := &candidates[k]
+			trial, err := simulator.TryWithLateShare(ctx, candidate, edge, min(1, (1-p.Percentile)/weight))
 			if err != nil {
 				return choices, err
 			}
-			if !t.Stable {
+			if !trial.Stable {
 				fails++
 				continue
 			}
-			choices.addGear(r, trials.NewGear(p, s, edge, t), w)
+			choices.addGear(r, trials.NewGear(p, candidate, edge, trial), weight)
 		}
 	}
 	return choices, nil

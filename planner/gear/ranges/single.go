@@ -16,9 +16,10 @@ import (
 // rates may vary around the edge of two ranges or seldom reach the highest range, and each gear must hold its
 // upper edge forever.
 
-// TrySingleCascade looks, for an SLO over all requests, for one cascade for all ranges, and returns its plan if
-// that is more accurate than the plan found so far, or if there is none. wholeErr is why the search has found
-// none.
+// TrySingleCascade looks, for an SLO over all requests together, for one cascade for all ranges of rates, and returns
+// its plan if that is more accurate than the plan found so far, or if there is none or it misses the target. Else it
+// returns that plan, which may be nil. wholeErr is the reason why the search has found none; unless it is an
+// InfeasibleError, it is returned. history has the trials of the search.
 func TrySingleCascade(ctx context.Context, p *cascades.Problem, space *planspace.Space, plan *trials.Plan, wholeErr error, history *trials.History) (*trials.Plan, error) {
 	if wholeErr != nil && !cascades.IsInfeasible(wholeErr) {
 		return nil, wholeErr
@@ -34,16 +35,18 @@ func TrySingleCascade(ctx context.Context, p *cascades.Problem, space *planspace
 	return trials.PlanOrError(ctx, cmp.Or(single, plan), err)
 }
 
-// IsBetter reports whether a plan of one cascade is more accurate than another plan: as planned or, if both
-// were simulated on the measured rates, as simulated. On those a plan's gears may serve other shares of the
-// requests than its weights state: at low rates a queue delays the switch to a slower gear.
+// IsBetter reports whether a plan of one cascade for all ranges is more accurate than another plan, which may be nil,
+// by MinAccuracyGain: as planned or, if both were simulated on the measured rates, as simulated. On those a plan's
+// gears may serve other shares of the requests than its weights state: at low rates a queue delays the switch to a
+// slower gear.
 func IsBetter(plan *trials.Plan, other *trials.Plan) bool {
 	return other == nil || plan.Accuracy > other.Accuracy+trials.MinAccuracyGain || other.MeasuredAccuracy > 0 && plan.MeasuredAccuracy > other.MeasuredAccuracy+trials.MinAccuracyGain
 }
 
 // SingleCascadeAccuracy returns the accuracy of one cascade for all ranges that keeps the SLO over all measured
-// requests together, if that is more than the accuracy of the plan, whose SLO is for every range. Else it returns
-// 0. Such a cascade is late or unstable at the upper edge of some range, or it would be the plan.
+// requests together, if that is more than the accuracy of the plan, whose SLO is for every range. Else, or without
+// measured rates, it returns 0. Such a cascade is late or unstable at the upper edge of some range, or it would be the
+// plan. The user is told of the accuracy, or the planner takes that scope of the SLO.
 func SingleCascadeAccuracy(ctx context.Context, plan *trials.Plan, seed uint64) (float64, error) {
 	problem := *plan.Problem
 	if problem.OverRequests || problem.Goal() != cascades.MostAccurate {
@@ -53,7 +56,7 @@ func SingleCascadeAccuracy(ctx context.Context, plan *trials.Plan, seed uint64) 
 		return 0, nil
 	}
 
-	// With many requests first ask whether any cascade can be better.
+	// best stands for the plan in comparisons. With many requests first ask whether any cascade can be better.
 	best := &trials.Plan{Problem: &problem, Configs: plan.Configs, Chains: plan.Chains, Accuracy: plan.Accuracy}
 	space := plan.Placement.Layout.Space.WithLimits(&problem)
 	if problem.HasManyRequests() {
@@ -75,9 +78,9 @@ func SingleCascadeAccuracy(ctx context.Context, plan *trials.Plan, seed uint64) 
 	return single.Accuracy, nil
 }
 
-// bestCascadePlan returns the best plan in which one cascade serves all ranges and that is more accurate than
-// toBeat. It tries the placement of the reference plan and others. If there is none, the plan is nil. An error comes
-// with the best plan so far.
+// bestCascadePlan returns the best plan in which one cascade serves all ranges of rates and that is more accurate than
+// toBeat, which may be nil. It tries the placement of the reference plan, if that is not nil, and the best one for a
+// single cascade. If there is no such plan, it returns nil. An error comes with the best plan so far.
 func bestCascadePlan(ctx context.Context, space *planspace.Space, reference, toBeat *trials.Plan, history *trials.History) (best *trials.Plan, err error) {
 	list, err := LayoutsFor(ctx, space, reference)
 	for _, candidate := range list {
@@ -108,10 +111,11 @@ type SingleLayout struct {
 	Cascades []placement.LoadedCascade
 }
 
-// LayoutsFor returns the placements on which one cascade for all ranges is tried, each with the cascades it has
-// time for: that of a plan, if there is one, and the best one at the rate that such a cascade must hold.
+// LayoutsFor returns the placements on which one cascade for all ranges is tried, each with the cascades that it has
+// time for: the placement of a plan, if there is one, and the best one at SteadyRate, the rate that such a cascade must
+// hold.
 func LayoutsFor(ctx context.Context, space *planspace.Space, plan *trials.Plan) (list []SingleLayout, err error) {
-	// The best placement at that rate.
+	// The best placement at that rate: the problem has that rate as its only range, and whole models only.
 	steadySpace, steadyProblem := *space, *space.Problem
 	steadyProblem.RangeEdges, steadyProblem.RangeWeights = []float64{SteadyRate(space.Problem)}, []float64{1}
 	steadySpace.Problem, steadySpace.ChosenChains = &steadyProblem, nil
@@ -132,11 +136,11 @@ func LayoutsFor(ctx context.Context, space *planspace.Space, plan *trials.Plan) 
 
 	// The cascades on each.
 	for _, l := range layouts {
-		stairs, err := l.FeasibleFront(ctx, SteadyRate(space.Problem), -1)
+		front, err := l.FeasibleFront(ctx, SteadyRate(space.Problem), -1)
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, SingleLayout{l, stairs})
+		list = append(list, SingleLayout{l, front})
 	}
 	return list, nil
 }
@@ -150,9 +154,9 @@ func SteadyRate(p *cascades.Problem) float64 {
 	return p.RangeEdges[len(p.RangeEdges)-1]
 }
 
-// worthTrying returns those of some cascades that are more accurate than the plan to beat, which may be nil,
-// and reach the target. If a simulation of the measured rates takes long, it leaves out cascades that are much
-// too late even if requests come evenly.
+// worthTrying returns those cascades of a list, which it reuses, that are more accurate than the plan to beat, which
+// may be nil, and reach the target. If a simulation of the measured rates takes long, it leaves out cascades that are
+// much too late even if requests come evenly.
 func worthTrying(p *cascades.Problem, list []placement.LoadedCascade, toBeat *trials.Plan) []placement.LoadedCascade {
 	return slices.DeleteFunc(list, func(s placement.LoadedCascade) bool {
 		accuracy := cascades.PlannedAccuracy(p, s.Cascade)
@@ -174,11 +178,11 @@ func minAccuracy(plan *trials.Plan) float64 {
 	return plan.Accuracy
 }
 
-// findSingleCascade gives all ranges the most accurate of some cascades, which come by rising load, that keeps
-// the SLO over all requests. It returns false if there is none. If there are few, all are tried, the heaviest
-// first. On measured rates the search begins at the heaviest cascade that devices without queues could serve
-// and goes on in steps that double, on the first stream (random arrivals). From the cascade found downwards all
-// streams decide. An error may come with a cascade that keeps the SLO if there is one stream only.
+// findSingleCascade gives all ranges of a plan the most accurate cascade of a list, by rising load, that keeps the SLO
+// over all requests together in simulation. It returns false if there is none. If there are few, all are tried, the
+// heaviest first. On measured rates the search begins at the heaviest cascade that devices without queues could serve
+// and goes on in steps that double, on the first stream (random arrivals). From the cascade found downwards all streams
+// decide. An error may come with a cascade that keeps the SLO if there is one stream only.
 func findSingleCascade(ctx context.Context, plan *trials.Plan, list []placement.LoadedCascade) (bool, error) {
 	p, simulator, heaviest := plan.Problem, plan.Placement.Simulator, len(list)-1
 	streams := trials.StreamCount(p)
@@ -201,6 +205,7 @@ func findSingleCascade(ctx context.Context, plan *trials.Plan, list []placement.
 			} else {
 				high = middle
 			}
+			// Half way, but at most a step from the end that was tried, until cascades on both sides were seen.
 			switch middle = (low + high) / 2; {
 			case high == len(list) && step < high:
 				middle = min(middle, low+step-1)
@@ -231,8 +236,9 @@ func firstLateCascade(p *cascades.Problem, list []placement.LoadedCascade) int {
 	return sort.Search(len(list), func(i int) bool { return evenLateShare(p, list[i].DeviceLoad) > 1-p.Percentile })
 }
 
-// evenLateShare returns the share of the measured requests that find a backlog of more than the SLO at the busiest
-// device, if requests come evenly within each second. load is in seconds per request.
+// evenLateShare returns the share of the measured requests that find a backlog of more than the SLO (in seconds of
+// work) at the busiest device, if requests come evenly within each second. load is that device's work per request in
+// seconds. It is a cheap stand-in for a simulation.
 func evenLateShare(p *cascades.Problem, load float64) float64 {
 	backlog, lateRequests := 0.0, 0.0
 	for _, rate := range p.MeasuredRates {
@@ -243,9 +249,10 @@ func evenLateShare(p *cascades.Problem, load float64) float64 {
 	return lateRequests / cascades.Sum(p.MeasuredRates)
 }
 
-// UseInAllRanges makes a plan in which one cascade serves all ranges, if it keeps the SLO over all requests in
-// simulation, and reports whether it does. If the measured rates are simulated, their streams decide, and the
-// late share of every range is that of all requests. Else each range is tried at its upper edge.
+// UseInAllRanges gives all ranges of a plan one cascade, if that keeps the SLO over all requests together in
+// simulation, and reports whether it does. If not, the plan is unchanged. If the measured rates are simulated, so many
+// of their streams decide, and the late share of every range is that of all requests. Else each range is tried at its
+// upper edge, and the late shares are summed by weight.
 func UseInAllRanges(ctx context.Context, plan *trials.Plan, simulator *trials.Simulator, cascade *placement.LoadedCascade, streams int) (bool, error) {
 	p := simulator.Problem
 	gears, lateShare := make([]trials.PlannedGear, len(p.RangeEdges)), 0.0
@@ -267,13 +274,13 @@ func UseInAllRanges(ctx context.Context, plan *trials.Plan, simulator *trials.Si
 	}
 	// Else trials at the upper edges. All ranges share the late requests that the percentile allows.
 	for r := len(p.RangeEdges) - 1; r >= 0; r-- { // the highest rate is the first to fail
-		g := &gears[r]
-		t, err := simulator.TryWithLateShare(ctx, cascade, p.RangeEdges[r], min(1, (1-p.Percentile)/p.RangeWeights[r]))
+		rangeGear := &gears[r]
+		trial, err := simulator.TryWithLateShare(ctx, cascade, p.RangeEdges[r], min(1, (1-p.Percentile)/p.RangeWeights[r]))
 		if err != nil {
 			return false, err
 		}
-		g.Trial, g.LateShare = t, t.LateShare
-		if lateShare += p.RangeWeights[r] * t.LateShare; g.BusiestLoad > 1 || !t.Stable || lateShare > spentShare*(1-p.Percentile) {
+		rangeGear.Trial, rangeGear.LateShare = trial, trial.LateShare
+		if lateShare += p.RangeWeights[r] * trial.LateShare; rangeGear.BusiestLoad > 1 || !trial.Stable || lateShare > spentShare*(1-p.Percentile) {
 			return false, nil
 		}
 	}

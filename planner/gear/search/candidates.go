@@ -40,9 +40,9 @@ type candidatePlacement struct {
 	accuracyBound float64               // weighted accuracy that the ranges reach at most; below 0 if a range has no cascade
 }
 
-// add adds those of some ranked placements (models on devices) that serve all ranges of rates, as candidates
-// for trials of single ranges. They are sorted, the best first. If there are as many as were requested, others
-// may follow that are as good as the last one, and otherBound says so.
+// add adds those of some ranked placements (models on devices), the best first, that serve all ranges of rates, as
+// candidates for trials of single ranges. requested is the number of placements that the ranking was asked for. If
+// there are as many, others may follow that are as good as the last one, and otherBound says so.
 func (l *candidatePlacements) add(best []*placement.RankedLayout, requested int) {
 	for _, ranked := range best {
 		space := ranked.Layout.Space
@@ -51,6 +51,7 @@ func (l *candidatePlacements) add(best []*placement.RankedLayout, requested int)
 		}
 		candidate := &candidatePlacement{layout: ranked.Layout, accuracyBound: ranked.Accuracy, gears: make([]*trials.PlannedGear, len(ranked.RangeAccuracies))}
 		for _, maxAccuracy := range ranked.RangeAccuracies {
+			// The first cascade, by falling accuracy, that is no more accurate than the placement allows.
 			index, _ := slices.BinarySearchFunc(space.ByAccuracy, maxAccuracy, func(i int, maxAccuracy float64) int {
 				return cmp.Or(cmp.Compare(maxAccuracy, cascades.PlannedAccuracy(space.Problem, &space.Cascades[i])), 1)
 			})
@@ -69,8 +70,8 @@ func (v *candidatePlacement) maxRangeAccuracy(r int) float64 {
 	return cascades.PlannedAccuracy(space.Problem, &space.Cascades[space.ByAccuracy[v.nextCascade[r]]])
 }
 
-// mostPromisingRange returns the range of rates, of those without a passed trial, that may add the most to a
-// plan's accuracy, by weight. If all ranges have passed, it returns -1.
+// mostPromisingRange returns the index of the range of rates, of those without a passed trial, whose best remaining
+// cascade adds the most accuracy, by weight, to the plan, which may be nil. If all ranges have passed, it returns -1.
 func (v *candidatePlacement) mostPromisingRange(plan *trials.Plan) int {
 	bestRange, maxGain := -1, math.Inf(-1)
 	for r := range v.nextCascade {
@@ -85,9 +86,10 @@ func (v *candidatePlacement) mostPromisingRange(plan *trials.Plan) int {
 	return bestRange
 }
 
-// tryNext simulates the next cascade of range r on this placement, from the most accurate down. If the devices
-// have no time for it, or it fails, the bound of the range falls to the cascade after it. It returns the number
-// of simulated requests.
+// tryNext tries, in simulation, the most accurate cascade of range r that is not ruled out on this placement. If it
+// passes, it becomes the gear of the range. If the devices have no time for it, or it fails, the bound of the range
+// falls to the cascade after it, and that of the placement with it. It returns the number of simulated requests, which
+// the caller takes off its budget.
 func (v *candidatePlacement) tryNext(ctx context.Context, r int, history *trials.History) (simulatedRequests int, err error) {
 	if v.trials == nil {
 		v.trials = trials.NewPlacement(v.layout, history, nil)
@@ -110,16 +112,17 @@ func (v *candidatePlacement) tryNext(ctx context.Context, r int, history *trials
 		v.accuracyBound = -1
 		if v.nextCascade[r] < len(space.ByAccuracy) {
 			v.accuracyBound = 0
-			for r := range v.nextCascade {
-				v.accuracyBound += space.Problem.RangeWeights[r] * v.maxRangeAccuracy(r)
+			for i := range v.nextCascade {
+				v.accuracyBound += space.Problem.RangeWeights[i] * v.maxRangeAccuracy(i)
 			}
 		}
 	}
 	return v.trials.Simulator.TrialRequests - requestsBefore, nil
 }
 
-// tryCascade tries a cascade at a rate in simulation, with the split of its work that loads the busiest device
-// least, and returns its gear. If it misses the SLO, the result is nil.
+// tryCascade tries a cascade (an index of the space) at a rate in simulation, with the splits of its work over the
+// devices that Placement.TrySplits has, and returns its gear with the split that passed. If it misses the SLO, the
+// result is nil.
 func (v *candidatePlacement) tryCascade(ctx context.Context, cascade int, rate float64) (*trials.PlannedGear, error) {
 	loaded, err := v.layout.LoadCascade(ctx, cascade)
 	if err != nil {
@@ -142,9 +145,10 @@ func (v *candidatePlacement) plan() *trials.Plan {
 	return plan
 }
 
-// findBetterPlan looks, by trials of single ranges on ranked placements, for a plan that is better than the
-// present one by NextPlacementGain or, without one, that reaches the target. If it finds none, the plan is nil.
-// It also returns a bound of all plans on these placements, as far as the trials went.
+// findBetterPlan looks, by trials of single ranges of rates on the candidate placements, for a plan that is better than
+// the present one by NextPlacementGain or, if plan is nil, that reaches the target. If it finds none, or the budget of
+// requests is used up, best is nil. bound is the accuracy that no plan on any placement exceeds which passes trials, as
+// far as the trials went.
 func (l *candidatePlacements) findBetterPlan(ctx context.Context, plan *trials.Plan, target float64, history *trials.History) (best *trials.Plan, bound float64, err error) {
 	minAccuracy := target - cascades.SumTolerance
 	if plan != nil {
@@ -183,11 +187,11 @@ func (l *candidatePlacements) mostPromising() (best *candidatePlacement) {
 	return best
 }
 
-// settleByTrials goes on after the search, to show what trials of single ranges of rates allow. It may find a
-// better plan, or one that reaches the target if there was none. It sets trialBound, the accuracy that no plan
-// exceeds which passes trials. If there is no plan, the error records whether trials rule one out. It does
-// nothing if the caller gave no budget of requests, members run in stages, the SLO is over all requests, or
-// other placements are not bounded.
+// settleByTrials goes on after the search over placements, to show by trials of single ranges of rates what plans can
+// pass them. It may find a better plan, or one that reaches the target if there was none. It sets trialBound, the
+// accuracy that no plan exceeds which passes trials. If there is no plan, it notes in the first error whether trials
+// rule one out. It does nothing if there is no budget of requests, members may run in stages, the SLO is over all
+// requests, there is a plan that reaches a target, or other placements are not bounded.
 func (t *placementSearch) settleByTrials(ctx context.Context, candidates *candidatePlacements) error {
 	if candidates.remainingRequests == nil || !t.wholeOnly || t.problem.OverRequests || t.bestPlan != nil && t.problem.TargetAccuracy > 0 || math.IsInf(candidates.otherBound, 1) {
 		return nil

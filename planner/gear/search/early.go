@@ -20,9 +20,11 @@ const minEarlyRequests = 500_000
 // lower ones in case it does not.
 var earlyLoads = []float64{.75, .5, .25}
 
-// findEarlyPlan looks, on a placement, for an early plan: one cascade of little load for all ranges, which is
-// returned if the search is interrupted before it finds a better one. For some loads, the highest first, it
-// tries in simulation the most accurate cascade that stays below. Short searches do without.
+// findEarlyPlan looks, on a ranked placement, for an early plan: one cascade of little load for all ranges of rates,
+// which is returned if the search is interrupted before it finds another. For each of earlyLoads (shares of the busiest
+// device's time at the highest rate), the highest first, it tries in simulation the most accurate cascade that stays
+// below. It does nothing in a search whose trials are short, that takes any plan, whose SLO is over all requests
+// together, or that has an early plan.
 func (s *planSearch) findEarlyPlan(ctx context.Context, ranked *placement.RankedLayout) error {
 	space := ranked.Layout.Space
 	p := space.Problem

@@ -17,11 +17,11 @@ const (
 	heldOutStep     = 2e-4
 )
 
-// SolveHeldOut returns a plan that reaches the target accuracy on the planning samples, and by the lower end of
-// its interval on the held-out samples. For that it plans for more than the target, by what the plan before
-// lacked. Bounds of plans that reach the target on the planning samples hold for these plans, too. Without
-// held-out samples or a target it is Solve. The second result is the accuracy that was planned for. If ctx ends
-// after a plan was found, it returns the best so far.
+// SolveHeldOut returns the best plan that reaches the target accuracy on the planning samples, and by the lower end of
+// its confidence interval on the held-out samples. For that it plans for more than the target, by what the plan before
+// lacked. Bounds of plans that reach the target on the planning samples hold for these plans, too. Without held-out
+// samples or a target it is Solve. The second result is the accuracy that was planned for. If ctx ends after a plan was
+// found, it returns the best so far.
 func SolveHeldOut(ctx context.Context, p *cascades.Problem, solver milp.Solver, o Options) (*trials.Plan, float64, error) {
 	// Plan for the target itself.
 	cache, history := cascades.CascadeCache{}, trials.NewHistory(o.Seed)
@@ -34,7 +34,8 @@ func SolveHeldOut(ctx context.Context, p *cascades.Problem, solver milp.Solver, 
 		return plan, p.TargetAccuracy, nil
 	}
 
-	// Raise the planned accuracy until the held-out samples reach the target, and then bisect.
+	// Raise the planned accuracy until the held-out samples reach the target, and then bisect. A higher target has no plan below
+	// the latency of a lower one, so a search for the least latency starts there.
 	targets := &targetSearch{firstPlan: plan, lastTooLow: plan, closest: heldOut, lowTarget: p.TargetAccuracy, highTarget: math.Inf(1)}
 	next := p.TargetAccuracy + p.TargetAccuracy - heldOut.Low
 	for try := 1; try < maxHeldOutPlans && targets.highTarget-targets.lowTarget > heldOutStep && !targets.isProved(); try++ {
@@ -72,9 +73,9 @@ func (t *targetSearch) isProved() bool {
 	return t.bestPlan != nil && t.bestPlan.Value <= t.firstPlan.Value
 }
 
-// nextTarget records what planning for an accuracy gave (ok is false if there was no plan), and returns the
-// accuracy to plan for next, so that the lower end of the held-out interval just reaches target: more if it
-// fell short, less if it suffices, and half way once both ends are known.
+// nextTarget records the plan that was made for an accuracy, plannedTarget (ok is false if there was none), and returns
+// the accuracy to plan for next, so that the lower end of the held-out interval just reaches target: more if it fell
+// short, less if it suffices, and half way once an upper end is known.
 func (t *targetSearch) nextTarget(target, plannedTarget float64, plan *trials.Plan, ok bool) float64 {
 	if !ok {
 		t.highTarget = plannedTarget
@@ -105,8 +106,9 @@ func (t *targetSearch) nextTarget(target, plannedTarget float64, plan *trials.Pl
 	return (t.lowTarget + t.highTarget) / 2
 }
 
-// finalPlan returns the best plan, with the requested accuracy as its target, as the user asked for that. Its
-// bounds are those of the first plan, which was made for just that target.
+// finalPlan returns the best plan as a plan of problem p, with the accuracy that the user asked for as its target and
+// not the one that it was planned for. Its bounds on the value are those of the first plan, which was made for the
+// user's accuracy. It changes the best plan.
 func (t *targetSearch) finalPlan(p *cascades.Problem) *trials.Plan {
 	plan := t.bestPlan
 	q := *plan.Problem

@@ -21,9 +21,10 @@ type planInputs struct {
 	stagedTimes []time.Duration // by member: least time of a sample in stages; 0 if it cannot be cut
 }
 
-// planInputsFor returns what planning a problem starts from: its chains (members in stages) and the spaces of
-// plans of whole models and with stages. Those of the last SLO are kept, because numbers of devices do not
-// change them.
+// planInputsFor returns what planning a problem starts from: its chains (members of the family in stages) and the
+// spaces of plans (cascades, device times, sets of models on devices) of whole models and with stages. Inputs of the
+// last SLO are used again, because numbers of devices do not change them. If no cascade is in time, whole or in stages,
+// it returns the error.
 func (s *planSearch) planInputsFor(ctx context.Context, p *cascades.Problem) (*planInputs, error) {
 	if inputs := s.lastInputs; inputs != nil && inputs.problem.SLO == p.SLO {
 		return inputs.forProblem(p), nil
@@ -51,16 +52,16 @@ func (inputs *planInputs) forProblem(p *cascades.Problem) *planInputs {
 	return &adapted
 }
 
-// boundSpace returns the space of plans that bounds are computed over. If every range must keep the SLO, it is
-// that of the inputs. If all requests together must keep it, single ones may be late: the space has all
-// cascades with any latency, with the least share of late requests of each. A range then uses no cascade that
-// makes more of all requests late than the percentile allows.
+// boundSpace returns the space of plans that bounds are computed over. If every range of rates must keep the SLO, it is
+// that of the inputs with stages. If all requests together must keep it, single ones may be late: the space then has
+// all cascades with any latency, with the least share of late requests of each. A range then uses no cascade that makes
+// more of all requests late than the percentile allows.
 func (s *planSearch) boundSpace(ctx context.Context, p *cascades.Problem, inputs *planInputs) (*planspace.Space, error) {
 	if !p.OverRequests {
 		return inputs.withStages, nil
 	}
 
-	// Make the space without an SLO once, and keep it.
+	// Make the space without an SLO once: with one that no plan exceeds. The last inputs with an SLO stay.
 	if s.laxInputs == nil {
 		laxProblem := *s.problem
 		_, laxProblem.SLO = laxProblem.LatencyExtremes()
@@ -82,9 +83,9 @@ func (s *planSearch) boundSpace(ctx context.Context, p *cascades.Problem, inputs
 	return s.laxInputs.forProblem(p).withStages, nil
 }
 
-// computeBounds returns the accuracies that no plan exceeds, by range and over all ranges by weight. chainUse
-// is the share of the samples that each chain (member in stages) carries in the linear programs, which shows
-// what chains are worth.
+// computeBounds returns the accuracies that no plan of a problem exceeds, by range of rates and over all ranges by
+// weight. chainUse is the share of the samples that each chain (member in stages) carries in the linear programs within
+// the SLO, which shows the chains that are worth placing.
 func (s *planSearch) computeBounds(ctx context.Context, p *cascades.Problem, inputs *planInputs) (rangeBounds []float64, total float64, chainUse []float64, err error) {
 	space, err := s.boundSpace(ctx, p, inputs)
 	if err != nil {
@@ -98,7 +99,7 @@ func (s *planSearch) computeBounds(ctx context.Context, p *cascades.Problem, inp
 		return rangeBounds, total, chainUse, err
 	}
 
-	// With an SLO over all requests ranges share the late ones.
+	// With an SLO over all requests ranges share the late ones, which lowers both bounds.
 	pool, err := bounds.PoolDevices(ctx, p, inputs.withStages, space)
 	if err != nil {
 		return nil, 0, nil, err

@@ -16,20 +16,22 @@ const (
 	latencyPlacements = 6
 )
 
-// planFastest returns a plan with the least latency that every range keeps while the weighted accuracy reaches the
-// target. It makes the most accurate plans within latencies. Latencies at which the relaxation misses the target
-// are not simulated.
+// planFastest returns a plan with the least latency that every range of rates keeps while the weighted accuracy reaches
+// the target. It makes the most accurate plans within latencies. Latencies at which the relaxation (linear programs
+// that no plan exceeds) misses the target are not simulated.
 //
 //  1. From twice the least latency of the relaxation, or from that of a plan of less accuracy, latencies rise by
 //     growing factors until there is a plan.
 //  2. Between the last latency without a plan and that one, bisection finds the least.
+//
+// If ctx ends after a plan was found, it returns the fastest so far. Value and bound are in milliseconds.
 func (s *planSearch) planFastest(ctx context.Context) (*trials.Plan, error) {
 	bound, reachable, maxLatency, err := s.latencyBracket(ctx)
 	if err != nil {
 		return nil, err
 	}
 
-	// Step 1: raise the latency.
+	// Step 1: raise the latency. low is the last latency without a plan.
 	low, latency, factor := bound, 2*reachable, 2.
 	if start := s.options.startLatency; start > reachable {
 		low, latency, factor = start, start, latencyStep
@@ -72,9 +74,10 @@ func (s *planSearch) planFastest(ctx context.Context) (*trials.Plan, error) {
 	return best, nil
 }
 
-// latencyBracket returns a latency at which the bound on the accuracy (of the linear programs, which no plan
-// exceeds) misses the target, one just above it at which it reaches the target, and the longest latency that is
-// tried. It returns an error if the target is out of reach at any latency.
+// latencyBracket returns the ends of the search for the least latency: low, at which the bound on the accuracy (of the
+// linear programs, which no plan exceeds) misses the target, reachable, just above it, at which the bound reaches the
+// target, and maxLatency, the longest that is tried. It returns an InfeasibleError if the target is out of reach at any
+// latency.
 func (s *planSearch) latencyBracket(ctx context.Context) (low, reachable, maxLatency time.Duration, err error) {
 	low, maxLatency = s.problem.LatencyExtremes()
 	relaxedAt := func(latency time.Duration) (float64, error) {
@@ -96,9 +99,9 @@ func (s *planSearch) latencyBracket(ctx context.Context) (low, reachable, maxLat
 	return low, reachable, maxLatency, err
 }
 
-// bisectLatency narrows an interval of latencies, of which the lower fails and the upper holds, until their
-// ratio is at most latencyStep, and returns both ends. The middle is geometric, because the ratio counts.
-// holdsAt reports whether a latency holds.
+// bisectLatency narrows an interval of latencies, of which the lower end fails and the upper holds, until their ratio
+// is at most latencyStep, and returns both ends. The middle is geometric, because the ratio counts. holdsAt reports
+// whether a latency holds. If it returns an error, the search ends with it and the ends so far.
 func bisectLatency(failing, holding time.Duration, holdsAt func(time.Duration) (bool, error)) (time.Duration, time.Duration, error) {
 	for float64(holding) > latencyStep*float64(failing) {
 		middle := time.Duration(math.Sqrt(float64(failing) * float64(holding)))

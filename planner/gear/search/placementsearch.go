@@ -14,9 +14,9 @@ import (
 	"inferplan/planner/gear/trials"
 )
 
-// planMostAccurate returns the most accurate plan under the SLO of problem p. With a target accuracy it returns
-// a plan that reaches it, or an InfeasibleError. It is called once for accuracy, and with other SLOs or numbers
-// of devices if the latency or the price is minimised.
+// planMostAccurate returns the most accurate plan under the SLO of problem p, on its devices. With a target accuracy it
+// returns a plan that reaches it, or an InfeasibleError. It is called once if accuracy is the goal, and with many SLOs
+// or numbers of devices if the latency or the price is minimised.
 func (s *planSearch) planMostAccurate(ctx context.Context, p *cascades.Problem) (plan *trials.Plan, err error) {
 	inputs, err := s.planInputsFor(ctx, p)
 	if err == nil {
@@ -28,8 +28,10 @@ func (s *planSearch) planMostAccurate(ctx context.Context, p *cascades.Problem) 
 	return plan, nil
 }
 
-// planFrom plans from the inputs: it bounds, plans on placements, raises the gears as far as the scope of the SLO
-// and the measured rates allow, and fills in the outcome's figures.
+// planFrom returns the most accurate plan of problem p from its inputs (chains and spaces of plans): it bounds the
+// accuracy, plans on placements, raises the gears (cascades of ranges of rates) as far as the scope of the SLO and the
+// measured rates allow, and fills in the plan's figures. It returns an InfeasibleError if some range has no gear or the
+// target is not reached.
 func (s *planSearch) planFrom(ctx context.Context, p *cascades.Problem, inputs *planInputs) (*trials.Plan, error) {
 	// Bound: a target above the bounds needs no search.
 	bounds, total, chainUse, err := s.computeBounds(ctx, p, inputs)
@@ -77,8 +79,8 @@ func (s *planSearch) planFrom(ctx context.Context, p *cascades.Problem, inputs *
 	return plan, nil
 }
 
-// boundOneMoreDevice computes, for each kind, the bound on the accuracy with one more device of it, for the
-// limits that the plan names to its reader.
+// boundOneMoreDevice adds to the plan, for each kind of devices, the bound on the accuracy with one more device of it.
+// The plan document shows its reader by these which kind of devices limits the accuracy.
 func (s *planSearch) boundOneMoreDevice(ctx context.Context, plan *trials.Plan) error {
 	available := s.problem.DeviceCounts()
 	for k := range available {
@@ -109,9 +111,9 @@ type placementSearch struct {
 	trialBound         float64 // accuracy that no plan exceeds that passes trials; 0 if not known
 }
 
-// boundSingleCascade sets the bound on accuracy of plans with one cascade per range, which is lower than that
-// of mixtures of cascades. It is for problems whose members may run in stages. It returns an InfeasibleError if
-// that bound misses the target.
+// boundSingleCascade sets the bound on the accuracy of plans with one cascade per range of rates, which is lower than
+// that of mixtures of cascades. It is for problems whose members may run in stages; whole models get theirs when
+// placements are ranked. It returns an InfeasibleError if that bound misses the target.
 func (t *placementSearch) boundSingleCascade(ctx context.Context, withStages *planspace.Space) (err error) {
 	if t.wholeOnly || t.problem.OverRequests || t.search.problem.Goal() == cascades.LeastLatency {
 		return nil
@@ -125,8 +127,9 @@ func (t *placementSearch) boundSingleCascade(ctx context.Context, withStages *pl
 	return nil
 }
 
-// searchPlacements plans with whole models, then with members in stages. If the search is interrupted, the best
-// plan so far, or an early one, stands.
+// searchPlacements plans with whole models, and then with members in stages if there are chains, and sets the best plan
+// and the first error. If the search is interrupted, the best plan so far, or an early one (one cascade for all
+// ranges), stands.
 func (t *placementSearch) searchPlacements(ctx context.Context, inputs *planInputs, chainUse []float64) (err error) {
 	if inputs.wholeError == nil {
 		err = t.planWholeModels(ctx, inputs.wholeModels)
@@ -139,8 +142,9 @@ func (t *placementSearch) searchPlacements(ctx context.Context, inputs *planInpu
 	return err
 }
 
-// useSharedLateness makes use of an SLO over all requests together: some ranges may be late if others are in
-// time, and one cascade may serve all ranges. It returns the best plan. If there is none, it returns why.
+// useSharedLateness makes use of an SLO over all requests together: some ranges of rates may be late if others are in
+// time, and one cascade may serve all ranges. It returns the best plan. If there is none, it returns the reason as an
+// error. It changes the gears of the best plan so far.
 func (t *placementSearch) useSharedLateness(ctx context.Context, withStages *planspace.Space) (*trials.Plan, error) {
 	plan := t.bestPlan
 	if plan != nil {
@@ -155,8 +159,8 @@ func (t *placementSearch) useSharedLateness(ctx context.Context, withStages *pla
 	return ranges.TrySingleCascade(ctx, t.problem, withStages, plan, t.firstError, t.search.history)
 }
 
-// isDone reports whether no other placement (models on devices) need be tried: there is a plan and any plan
-// suffices, or no other plan can be noticeably better.
+// isDone reports whether no other placement (models on devices) need be tried: there is a plan and any plan that
+// reaches the target suffices, or no other plan can be more accurate by MinAccuracyGain.
 func (t *placementSearch) isDone() bool {
 	if t.bestPlan == nil || t.problem.TargetAccuracy > 0 || t.search.options.AnyPlan {
 		return t.bestPlan != nil
@@ -177,9 +181,9 @@ func (t *placementSearch) maxPlacements() int {
 	return placement.FewPlacements
 }
 
-// accuracyToExceed returns the accuracy that the next plan must exceed to be worth completing, after
-// triedBefore other placements and with the batch limit at an index of WithBatchLimits (0 is none). If any plan
-// will do, it is 0.
+// accuracyToExceed returns the accuracy that the next plan must exceed to be worth completing, after triedBefore other
+// placements. limitIndex is the index of the limit on batches, in WithBatchLimits; plans under shorter limits than the
+// first must gain more, as shorter batches do less under overload. If any plan will do, it is 0.
 func (t *placementSearch) accuracyToExceed(triedBefore, limitIndex int) float64 {
 	switch {
 	case t.bestPlan == nil:
@@ -190,9 +194,10 @@ func (t *placementSearch) accuracyToExceed(triedBefore, limitIndex int) float64 
 	return t.bestPlan.Accuracy + minPlacementGain(triedBefore) - trials.MinAccuracyGain
 }
 
-// keepIfBetter keeps a plan that is better than the best so far; without a plan it notes the error. If the SLO
-// is over all requests, it also keeps one that is as good, because its batches are shorter. A plan below the
-// target is kept only if it may still climb, on measured rates.
+// keepIfBetter takes the outcome of planning on a placement, a plan or an error. A plan that is more accurate than the
+// best so far becomes the best. If the SLO is over all requests, so does one that is as accurate, because its batches
+// are shorter. If there is none, or it is below the target and may not climb on measured rates, the first such reason
+// is noted. Any other error is returned.
 func (t *placementSearch) keepIfBetter(plan *trials.Plan, err error) error {
 	if cascades.IsInfeasible(err) {
 		t.firstError = cmp.Or(t.firstError, err)
@@ -210,8 +215,9 @@ func (t *placementSearch) keepIfBetter(plan *trials.Plan, err error) error {
 	return nil
 }
 
-// planWithStages plans with members in stages (chains): first with chains up to the SLO long, then, if that
-// leaves something to gain, with those of at most half the SLO, which leave time to queue.
+// planWithStages plans with members in stages (chains of devices): first with chains of a latency up to the SLO, then,
+// if that leaves something to gain, with those of at most half the SLO, which leave time to queue. chainUse is the
+// share of the samples that each chain of the first space carries in the linear programs.
 func (t *placementSearch) planWithStages(ctx context.Context, inputs *planInputs, chainUse []float64) error {
 	if t.isDone() {
 		return nil
@@ -230,8 +236,9 @@ func (t *placementSearch) planWithStages(ctx context.Context, inputs *planInputs
 	return t.planOnChains(ctx, space, chainUse)
 }
 
-// planOnChains plans on the best placement of every choice of chains (members in stages), and then on the
-// others that may be noticeably better. chainUse has the samples that each chain carries in the linear program.
+// planOnChains plans on the best placement of every choice of chains (members in stages), and then on the other
+// placements of all choices, the best first, that may be noticeably better. chainUse has the samples that each chain of
+// the space carries in the linear programs, from which the choices are made.
 func (t *placementSearch) planOnChains(ctx context.Context, space *planspace.Space, chainUse []float64) error {
 	var others []*placement.RankedLayout
 	for _, chosen := range space.ChainChoices(chainUse) {
@@ -248,13 +255,17 @@ func (t *placementSearch) planOnChains(ctx context.Context, space *planspace.Spa
 	return t.planOn(ctx, others[:min(len(others), t.maxPlacements())], 0)
 }
 
-// planWholeModels plans with every member on single devices: on the best placements and with each of the limits
-// on batches (WithBatchLimits), until no other placement can be noticeably better by the model without
-// queueing.
+// planWholeModels plans placements on which every member (model of the family) runs whole on single devices. It does so
+// under each limit on the time of batches (WithBatchLimits): it ranks the placements by the accuracy that they allow
+// without queueing, and tries them by trials (simulated runs) until no other can be noticeably better. In the end
+// trials of single ranges of rates may find a better plan, or show that there is none. It sets the best plan, the
+// reason if there is none, and bounds.
 func (t *placementSearch) planWholeModels(ctx context.Context, space *planspace.Space) error {
+	// All ranked placements are candidates for the trials of single ranges at the end. otherBound bounds the accuracy of all other
+	// placements: at first none (-1), infinity if some were not ranked.
 	candidates := candidatePlacements{remainingRequests: t.search.proofBudget, otherBound: -1}
-	for n, limited := range cascades.WithBatchLimits(space.Problem) {
-		if n > 0 && t.isDone() {
+	for limitIndex, limited := range cascades.WithBatchLimits(space.Problem) {
+		if limitIndex > 0 && t.isDone() {
 			candidates.otherBound = max(candidates.otherBound, t.singleCascadeBound)
 			break
 		}
@@ -265,8 +276,8 @@ func (t *placementSearch) planWholeModels(ctx context.Context, space *planspace.
 			return err
 		}
 
-		// If all are ranked, the first is a bound.
-		if rankedAll && n == 0 && t.wholeOnly && !t.problem.OverRequests {
+		// If all are ranked under the loosest limit, the accuracy of the first bounds all plans of one cascade per range.
+		if rankedAll && limitIndex == 0 && t.wholeOnly && !t.problem.OverRequests {
 			servesAllRanges := len(top[0].RangeAccuracies) == len(t.problem.RangeEdges)
 			if t.problem.TargetAccuracy > 0 && (!servesAllRanges || t.problem.MissesTarget(top[0].Accuracy+cascades.TargetTolerance)) {
 				return t.problem.TargetError(top[0].Accuracy)
@@ -277,7 +288,7 @@ func (t *placementSearch) planWholeModels(ctx context.Context, space *planspace.
 		}
 
 		// Look for an early plan, and try the placements.
-		if n == 0 {
+		if limitIndex == 0 {
 			if err := t.search.findEarlyPlan(ctx, top[0]); err != nil {
 				return err
 			}
@@ -285,22 +296,23 @@ func (t *placementSearch) planWholeModels(ctx context.Context, space *planspace.
 		if candidates.add(top, t.maxPlacements()); !rankedAll {
 			candidates.otherBound = math.Inf(1)
 		}
-		if err := t.planOn(ctx, top, n); err != nil {
+		if err := t.planOn(ctx, top, limitIndex); err != nil {
 			return err
 		}
 	}
 	return t.settleByTrials(ctx, &candidates)
 }
 
-// planOn plans on placements, the best first, by trials of the gears of each range, until no further one is
-// worth it. limitIndex is the index of the limit on batches.
+// planOn plans on ranked placements, the best first, by trials (simulated runs) of gears for each range of rates, until
+// no further one is worth it, and updates the best plan. limitIndex is the index of the limit on batches under which
+// they were ranked. If it is interrupted, the early plan takes the gears that were done.
 func (t *placementSearch) planOn(ctx context.Context, top []*placement.RankedLayout, limitIndex int) error {
-	for k, ranked := range top {
-		if t.isDone() || t.rulesOutRest(ranked, k) {
+	for triedBefore, ranked := range top {
+		if t.isDone() || t.rulesOutRest(ranked, triedBefore) {
 			break
 		}
 		placement := trials.NewPlacement(ranked.Layout, t.search.history, ranked.RangeAccuracies)
-		plan, err := placement.PlanRanges(ctx, t.accuracyToExceed(k, limitIndex), t.search.options.Progress)
+		plan, err := placement.PlanRanges(ctx, t.accuracyToExceed(triedBefore, limitIndex), t.search.options.Progress)
 		if ctx.Err() != nil {
 			t.search.earlyPlan.ImproveFrom(placement)
 		}
@@ -314,9 +326,9 @@ func (t *placementSearch) planOn(ctx context.Context, top []*placement.RankedLay
 	return nil
 }
 
-// rulesOutRest reports whether a placement and all behind it, which promise less, are not worth a try after
-// triedBefore others: it cannot serve all ranges or reach the target where another one failed, or gains too
-// little.
+// rulesOutRest reports whether a ranked placement and all behind it, which allow less, are not worth a try after
+// triedBefore others: it gains too little over the best plan or, if another placement has failed, cannot serve all
+// ranges of rates or reach the target.
 func (t *placementSearch) rulesOutRest(ranked *placement.RankedLayout, triedBefore int) bool {
 	switch {
 	case t.firstError != nil && len(ranked.RangeAccuracies) < len(t.problem.RangeEdges):

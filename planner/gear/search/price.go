@@ -49,8 +49,10 @@ type deviceSearch struct {
 	wholeOnly    bool           // no member runs in stages
 }
 
-// planCheapest returns a plan on the devices of least price that reaches the target accuracy within the SLO. It
-// plans on numbers of devices by rising price, and skips those that the linear program rules out.
+// planCheapest returns a plan on the devices of least price (or the fewest devices) that reaches the target accuracy
+// within the SLO. It plans on numbers of devices by rising price, and skips those that the linear programs rule out. If
+// ctx ends, it returns the cheapest plan so far, or an early one. The plan's bound is the least price that could not be
+// ruled out.
 func (s *planSearch) planCheapest(ctx context.Context) (*trials.Plan, error) {
 	c := &deviceSearch{search: s, cuts: map[string]*bounds.DeviceCut{}, seeds: make([][]int, len(s.problem.RangeEdges))}
 	smallest := math.Inf(1)
@@ -120,9 +122,10 @@ const (
 	ruledOutByRelaxation                // no plan exists
 )
 
-// planByPrice plans on counts of devices by rising price until there is a plan that no cheaper counts can beat.
-// After many plans, single counts would take too long: the price then rises in doubling steps or, with a plan,
-// is bisected. smallest is the price of the cheapest device, and the first step.
+// planByPrice plans on counts of devices by rising price until there is a plan that no cheaper counts can beat. After
+// steppedAfter plans, single counts would take too long: the price then rises in doubling steps or, with a plan, is
+// bisected between the last failure and that plan. smallest is the price of the cheapest device, and the first step. It
+// sets the best plan and the attempts.
 func (c *deviceSearch) planByPrice(ctx context.Context, smallest float64) error {
 	for step := smallest; c.bestPlan == nil || c.plansTried < maxPlansTried; {
 		if c.plansTried >= steppedAfter {
@@ -156,8 +159,8 @@ func (c *deviceSearch) lastFailedPrice() float64 {
 	return 0
 }
 
-// relaxedBound returns a lower bound on the price of all plans: the first price tried that the linear program
-// does not rule out. If there is none, it returns 0.
+// relaxedBound returns a lower bound on the price of all plans: that of the first attempt (counts of devices by rising
+// price) that the linear programs do not rule out. If there is none, it returns 0.
 func (c *deviceSearch) relaxedBound() float64 {
 	for _, attempt := range c.attempts {
 		if attempt.verdict != ruledOutByRelaxation && attempt.verdict != notKnown {
@@ -167,8 +170,8 @@ func (c *deviceSearch) relaxedBound() float64 {
 	return 0
 }
 
-// trialBound returns a lower bound on the price of plans that pass trials: the first price that neither the
-// linear program nor trials rule out, or the last one before the price rose in steps, which leave prices out.
+// trialBound returns a lower bound on the price of plans that pass trials: the first price that neither the linear
+// programs nor trials rule out, or the last one before the price rose in steps, which leave prices out.
 func (c *deviceSearch) trialBound() float64 {
 	bound := 0.0
 	for _, attempt := range c.attempts {
@@ -191,8 +194,9 @@ func (c *deviceSearch) priceOf(counts []int) float64 {
 	return total
 }
 
-// planOn plans on given numbers of devices, and adds what that showed to the attempts: a plan, none found, or a
-// proof that there is none, by the linear program or by trials.
+// planOn plans on given numbers of devices, by kind, and adds an attempt that says what that showed: a plan, none
+// found, or a proof that there is none, by the linear programs or by trials. Counts without a plan are noted, as they
+// and all fewer devices are then left out. A plan becomes the best if it is the cheapest.
 func (c *deviceSearch) planOn(ctx context.Context, counts []int) error {
 	c.attempts = append(c.attempts, priceAttempt{price: c.priceOf(counts), afterStep: c.minPrice > 0})
 	attempt := &c.attempts[len(c.attempts)-1]
@@ -224,10 +228,12 @@ func (c *deviceSearch) planOn(ctx context.Context, counts []int) error {
 	return nil
 }
 
-// keepIfCheaper keeps a plan if it is the cheapest so far. Devices that hold nothing are removed first, and
-// then its bounds are those for the devices that remain. counts has the devices it was planned on.
+// keepIfCheaper makes a plan the best one if it is the cheapest so far. Devices that hold nothing are removed from it
+// first, so it may be cheaper than counts, the numbers of devices it was planned on; then its bounds are those for the
+// devices that remain. It also sets the plan's value, the price.
 func (c *deviceSearch) keepIfCheaper(ctx context.Context, plan *trials.Plan, counts []int) error {
 	if usedCounts := plan.RemoveIdleDevices(); !slices.Equal(usedCounts, counts) {
+		// An interrupted search still needs the bounds of its plan.
 		p, ctx := *plan.Problem, context.WithoutCancel(ctx)
 		p.Kinds = c.search.problem.WithDevices(usedCounts).Kinds
 		plan.Problem = &p
@@ -248,8 +254,9 @@ func (c *deviceSearch) keepIfCheaper(ctx context.Context, plan *trials.Plan, cou
 	return nil
 }
 
-// findEarlyOnAll looks for an early plan, one cascade for all ranges, on all devices: the search returns it if
-// it is interrupted before it has another.
+// findEarlyOnAll looks for an early plan, one cascade for all ranges of rates, on the best placement of whole models on
+// all devices: the search returns it if it is interrupted before it has another. If no whole model is in time, it does
+// nothing.
 func (c *deviceSearch) findEarlyOnAll(ctx context.Context, inputs *planInputs) error {
 	if inputs.wholeModels == nil || inputs.wholeError != nil {
 		return nil
@@ -261,8 +268,9 @@ func (c *deviceSearch) findEarlyOnAll(ctx context.Context, inputs *planInputs) e
 	return c.search.findEarlyPlan(ctx, top[0])
 }
 
-// cutAt returns the cut at some numbers of devices: what the linear program reaches there, and the inequality
-// that counts which reach the target keep. Each is computed once.
+// cutAt returns the cut at some numbers of devices, by kind: the accuracy that the linear programs reach there, and an
+// inequality that all counts keep which reach the target. Each is computed once and added to cutOrder, whose rows
+// countProgram has.
 func (c *deviceSearch) cutAt(ctx context.Context, counts []int) (*bounds.DeviceCut, error) {
 	key := fmt.Sprint(counts)
 	if cut := c.cuts[key]; cut != nil {
@@ -283,8 +291,9 @@ func (c *deviceSearch) cutAt(ctx context.Context, counts []int) (*bounds.DeviceC
 	return cut, err
 }
 
-// solveCut computes the cut (an inequality on counts of devices) at the inputs' numbers of devices, in the
-// space for bounds, by the rule for the scope of the SLO.
+// solveCut computes the cut (an inequality that counts of devices keep which reach the target) at the inputs' numbers
+// of devices, in the space of plans for bounds: from the program of each range of rates or, if the SLO is over all
+// requests together, from the pooled devices.
 func (c *deviceSearch) solveCut(ctx context.Context, inputs *planInputs, space *planspace.Space) (*bounds.DeviceCut, error) {
 	if !c.search.problem.OverRequests {
 		return bounds.CutOfRanges(ctx, space, c.seeds)
@@ -307,9 +316,9 @@ func (c *deviceSearch) reachesTarget(cut *bounds.DeviceCut) bool {
 	return cut.ServesAllRanges && cut.Value >= c.search.problem.TargetAccuracy-cascades.TargetTolerance
 }
 
-// countProgram returns the program over numbers of devices that minimises their price. Its rows rule out counts
-// at which the relaxation (the linear programs of the ranges) misses the target or a plan failed. Fewer devices
-// never reach more, so all counts that nowhere exceed such counts are ruled out, too.
+// countProgram returns the integer program over numbers of devices, a variable for each kind, that minimises their
+// price. Its rows rule out counts at which the relaxation (the linear programs of the ranges) misses the target or a
+// plan failed. Fewer devices never reach more, so all counts that nowhere exceed such counts are ruled out, too.
 func (c *deviceSearch) countProgram() (program *milp.Model, countVars []milp.Var) {
 	program = milp.New("devices")
 	var priceTerms, countTerms []milp.Term
@@ -331,8 +340,7 @@ func (c *deviceSearch) countProgram() (program *milp.Model, countVars []milp.Var
 		if c.reachesTarget(cut) {
 			continue
 		}
-		// The cut holds for all counts that reach the target. Dividing by the shortfall keeps coefficients near
-		// 1.
+		// The cut holds for all counts that reach the target. Dividing by the shortfall keeps coefficients near 1.
 		if shortfall := cut.Shortfall(); shortfall > 0 {
 			var terms []milp.Term
 			for k := range countVars {
@@ -345,8 +353,9 @@ func (c *deviceSearch) countProgram() (program *milp.Model, countVars []milp.Var
 	return program, countVars
 }
 
-// addExceeding adds a row by which the count of some kind must exceed the given one: with these counts or fewer
-// there is no plan.
+// addExceeding adds rows by which the count of some kind of devices must exceed the given one: with these counts or
+// fewer there is no plan. A 0-1 variable of each kind that has more devices says that its count does, and one of them
+// must be 1.
 func (c *deviceSearch) addExceeding(program *milp.Model, countVars []milp.Var, counts []int) {
 	var exceeding []milp.Term
 	for k := range countVars {
@@ -359,12 +368,12 @@ func (c *deviceSearch) addExceeding(program *milp.Model, countVars []milp.Var, c
 	program.AddGE("", 1, exceeding...)
 }
 
-// nextCounts returns the counts of least price that were not tried and at which the relaxation (the linear
-// programs of the ranges) reaches the target. Each count that misses it adds a cut, which rules out more, and
-// the program is solved again. If there are none, it returns nil.
-func (c *deviceSearch) nextCounts(ctx context.Context) (n []int, err error) {
+// nextCounts returns the counts of devices, by kind, of least price that were not tried and at which the relaxation
+// (the linear programs of the ranges) reaches the target. Counts that miss it add a cut, which rules out more, and the
+// program is solved again. If there are no counts left, it returns nil.
+func (c *deviceSearch) nextCounts(ctx context.Context) (counts []int, err error) {
 	for {
-		program, n := c.countProgram()
+		program, countVars := c.countProgram()
 		sol, err := planspace.SolveProgram(ctx, c.search.solver, program, milp.Options{})
 		if err != nil {
 			return nil, fmt.Errorf("choosing devices: %w", err)
@@ -373,8 +382,8 @@ func (c *deviceSearch) nextCounts(ctx context.Context) (n []int, err error) {
 			return nil, nil
 		}
 		var counts []int
-		for k := range n {
-			counts = append(counts, int(math.Round(sol.X[n[k]])))
+		for _, count := range countVars {
+			counts = append(counts, int(math.Round(sol.X[count])))
 		}
 		if cut, err := c.cutAt(ctx, counts); err != nil || c.reachesTarget(cut) {
 			return counts, err

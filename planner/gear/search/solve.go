@@ -46,8 +46,9 @@ func Solve(ctx context.Context, p *cascades.Problem, solver milp.Solver, o Optio
 	return solveWithCache(ctx, p, solver, o, cascades.CascadeCache{}, trials.NewHistory(o.Seed))
 }
 
-// solveWithCache searches for the best plan of a problem by its goal, as Solve does. Solves for different accuracies
-// share the cascades in the cache and the history of trials.
+// solveWithCache searches for the best plan of a problem by its goal, as Solve does: the most accurate, fastest or
+// cheapest one. Solves of one problem for different target accuracies share the enumerated cascades in the cache and
+// the trials (simulated runs) in the history. If ctx ends after a plan was found, it returns that plan.
 func solveWithCache(ctx context.Context, p *cascades.Problem, solver milp.Solver, o Options, cache cascades.CascadeCache, history *trials.History) (*trials.Plan, error) {
 	if err := p.Validate(); err != nil {
 		return nil, fmt.Errorf("planning gears: %w", err)
@@ -56,7 +57,7 @@ func solveWithCache(ctx context.Context, p *cascades.Problem, solver milp.Solver
 		return nil, errors.New("planning gears: no solver for linear programs")
 	}
 
-	// A proof by trials needs a budget of requests.
+	// A proof by trials that no plan is better needs a budget of requests. The search for the least latency makes none.
 	s := &planSearch{problem: p, options: &o, solver: solver, cache: cache, history: history}
 	if budget := maxProofRequests; !o.AnyPlan && p.Goal() != cascades.LeastLatency {
 		s.proofBudget = &budget
@@ -86,8 +87,9 @@ func solveWithCache(ctx context.Context, p *cascades.Problem, solver milp.Solver
 	return trials.PlanOrError(ctx, plan, s.boundOneMoreDevice(ctx, plan))
 }
 
-// tryOverRequests plans for all requests together if the workload does not name the scope of the SLO and one
-// cascade is more accurate that way than a plan for every range.
+// tryOverRequests returns the plan or, if one cascade for all ranges is more accurate under an SLO over all requests
+// together, the plan for that scope of the SLO. It is called if the workload does not name the scope. If planning for
+// that scope is interrupted, the better plan stands.
 func (s *planSearch) tryOverRequests(ctx context.Context, plan *trials.Plan) (*trials.Plan, error) {
 	accuracy, err := ranges.SingleCascadeAccuracy(ctx, plan, s.options.Seed)
 	if err != nil || accuracy == 0 {

@@ -7,8 +7,9 @@ import (
 	"inferplan/planner/gear/planspace"
 )
 
-// RemoveIdlePipelines removes from a finished plan what no gear sends samples to: models from the sets of a
-// kind of devices, and chains (members in stages).
+// RemoveIdlePipelines removes from a finished plan what no gear (cascade of a range of rates) sends samples to: models
+// from the sets that a kind of devices holds, and chains (members in stages). The shares of all gears lose the replicas
+// that go.
 func (plan *Plan) RemoveIdlePipelines(p *cascades.Problem) {
 	plan.Configs = slices.Clone(plan.Configs)
 	var chains []planspace.PlacedChain
@@ -39,8 +40,9 @@ func (plan *Plan) RemoveIdlePipelines(p *cascades.Problem) {
 	plan.Chains = chains
 }
 
-// removeIfIdle removes n replicas of a model, from index first on, from the shares of all gears, if no gear
-// sends them any samples, and reports whether it did. Cascades without the model send it none.
+// removeIfIdle removes n replicas of a model, from index first on in its list of shares, from all gears, if no gear
+// sends them any samples, and reports whether it did. Cascades without the model send it none. Shares are copied, as
+// plans may share them.
 func (plan *Plan) removeIfIdle(model, first, n int) bool {
 	for r := range plan.Gears {
 		if g := &plan.Gears[r]; slices.Contains(g.Cascade.Models, uint8(model)) && cascades.Sum(g.Shares[model][first:first+n]) > 0 {
@@ -55,8 +57,9 @@ func (plan *Plan) removeIfIdle(model, first, n int) bool {
 	return true
 }
 
-// RemoveIdleDevices removes devices that hold nothing from the plan and renumbers the others, within their
-// kind. It returns the number of devices of each kind that remain.
+// RemoveIdleDevices removes devices that hold neither a model nor a stage from the plan's configs and renumbers the
+// others within their kind, in configs and chains. It returns, by kind, the number of devices that remain, which a plan
+// of the fewest devices pays for.
 func (plan *Plan) RemoveIdleDevices() []int {
 	usedCounts := make([]int, len(plan.Problem.Kinds))
 	var configs []planspace.Config
@@ -72,8 +75,8 @@ func (plan *Plan) RemoveIdleDevices() []int {
 	return usedCounts
 }
 
-// usedDevices returns the configs of a kind (how many devices hold which models) without devices that hold
-// neither a model nor a stage, and the new number of each device that stays.
+// usedDevices returns the plan's configs of kind k (how many devices hold which models) without devices that hold
+// neither a model nor a stage, and a map from the number of each device that stays to its new number.
 func usedDevices(plan *Plan, k int) (configs []planspace.Config, newNumber map[int]int) {
 	hasStage := map[int]bool{} // by device
 	for _, c := range plan.Chains {
@@ -84,7 +87,7 @@ func usedDevices(plan *Plan, k int) (configs []planspace.Config, newNumber map[i
 		}
 	}
 
-	// Number the devices that hold something.
+	// Number the devices that hold something. d is the old number.
 	// Bits above those of the models are stages. Whether a device has one is in hasStage.
 	allModels := uint32(1)<<len(plan.Problem.Models) - 1
 	newNumber = map[int]int{}
@@ -109,8 +112,9 @@ func usedDevices(plan *Plan, k int) (configs []planspace.Config, newNumber map[i
 	return configs, newNumber
 }
 
-// renumberChains gives the stages of chains on devices of kind k the new numbers of these, after some devices
-// were removed.
+// renumberChains gives the stages of chains (members in stages) on devices of kind k the new numbers of these, by old
+// number, after some devices were removed. The lists of devices are replaced, not changed, as other plans may share
+// them.
 func renumberChains(chains []planspace.PlacedChain, k int, newNumber map[int]int) {
 	for c := range chains {
 		chain := &chains[c]

@@ -39,7 +39,8 @@ func (r *MeasuredResult) AsTrial() Trial {
 	return Trial{Latency: r.Tail, HeldOutLatency: r.heldOutTail, Stable: true, Passed: true, LateShare: r.LateShare}
 }
 
-// gearTables returns the tables, as the run-time policy reads them, of gears, one for each range of rates.
+// gearTables returns the tables, as the run-time policy reads them, of a plan's gears: one cascade with its split for
+// each range of rates, in their order.
 func (b *Simulator) gearTables(gears []PlannedGear) *policy.Tables {
 	p := b.Problem
 	list := make([]gear.Gear, len(gears))
@@ -61,8 +62,8 @@ func measuredStreamName(stream int) string {
 	return fmt.Sprintf("gear/measured/%d", stream)
 }
 
-// streamSamples returns the samples that the requests of a stream (the random arrivals of a run) bring. Every
-// second stream brings the held-out ones, which planning did not see, if there are any.
+// streamSamples returns the samples that the requests of a stream (the random arrivals of a run) bring: the planning
+// samples or, in every second random stream, the held-out ones, which planning did not see, if there are any.
 func (b *Simulator) streamSamples(stream int) *cascades.Samples {
 	if p := b.Problem; p.HeldOutSamples.IsPresent() && stream != EvenStream && stream%2 == 1 {
 		return p.HeldOutSamples
@@ -70,19 +71,21 @@ func (b *Simulator) streamSamples(stream int) *cascades.Samples {
 	return b.Problem.PlanningSamples
 }
 
-// RunMeasured simulates gears on the measured rates with the arrivals of a stream: Poisson, or evenly spaced for
-// EvenStream. Once more than MaxLateShare of the requests are late, the run ends, and the result only has a late
-// share of 1.
+// RunMeasured simulates gears, one per range of rates, with the real policy on the measured rates with the arrivals of
+// a stream: Poisson, or evenly spaced for EvenStream. Once more than a share maxLateShare of the requests are late
+// (past the SLO), the run ends, and the result only has a late share of 1. With a maxLateShare of 1 it never ends
+// early. It counts the run and its requests.
 func (b *Simulator) RunMeasured(ctx context.Context, gears []PlannedGear, stream int, maxLateShare float64) (MeasuredResult, error) {
 	// Tables of the gears, with the samples of the stream.
 	*b.RunCount++
-	t := b.gearTables(gears)
-	gearTables, samples := gear.TablesOf(t), b.streamSamples(stream)
+	tables := b.gearTables(gears)
+	gearTables, samples := gear.TablesOf(tables), b.streamSamples(stream)
 	if samples != b.Problem.PlanningSamples {
 		withSamples := *gearTables
-		withSamples.Records, t.KindTables = b.pipelineRecords(samples), &withSamples
+		withSamples.Records, tables.KindTables = b.pipelineRecords(samples), &withSamples
 	}
-	pol, err := gear.New(t, gear.OptionsWithoutRefusals(t))
+	// The tables hold the planning samples. Refusals would hide lateness, so the policy makes none.
+	gearPolicy, err := gear.New(tables, gear.OptionsWithoutRefusals(tables))
 	if err != nil {
 		return MeasuredResult{}, err
 	}
@@ -98,7 +101,7 @@ func (b *Simulator) RunMeasured(ctx context.Context, gears []PlannedGear, stream
 	// Run, and count late requests.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	res, err := sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: source, Egress: b.Problem.RequestOverhead, FrontEnd: b.Problem.FrontEndTime, NoReport: true, OnCompleted: func(arrivedAt, answeredAt time.Duration) {
+	res, err := sim.Run(ctx, sim.Config{Tables: tables, Policy: gearPolicy, Source: source, Egress: b.Problem.RequestOverhead, FrontEnd: b.Problem.FrontEndTime, NoReport: true, OnCompleted: func(arrivedAt, answeredAt time.Duration) {
 		latencies = append(latencies, answeredAt-arrivedAt)
 		if answeredAt-arrivedAt > b.Problem.SLO {
 			if lateCount++; lateCount > maxLateCount {
@@ -127,10 +130,11 @@ func (b *Simulator) RunMeasured(ctx context.Context, gears []PlannedGear, stream
 	return result, nil
 }
 
-// RunStreams simulates gears on several streams (random arrivals) at the measured rates, each of which must
-// keep the SLO. The first stream ends once more than MaxLateShare of its requests are late. A stream that
-// misses the SLO is the last. Tail latency and late share of the result are the worst of all streams; accuracy
-// and the shares of the gears are means of those that keep the SLO.
+// RunStreams simulates gears on the first streamCount random streams of arrivals at the measured rates, each of which
+// must keep the SLO. The first stream ends once more than a share maxLateShare of its requests are late, the others at
+// the share that the percentile allows. A stream that misses the SLO is the last. Tail latency and late share of the
+// result are the worst of all streams; accuracy and the shares of the gears are means of those that keep the SLO, and
+// of the first.
 func (b *Simulator) RunStreams(ctx context.Context, gears []PlannedGear, streamCount int, maxLateShare float64) (MeasuredResult, error) {
 	worst, err := b.RunMeasured(ctx, gears, 0, maxLateShare)
 	keptSLO := []MeasuredResult{worst}
@@ -148,8 +152,8 @@ func (b *Simulator) RunStreams(ctx context.Context, gears []PlannedGear, streamC
 	return worst, nil
 }
 
-// MeanOfStreams returns the means, over simulated streams, of the accuracy and of the shares of the requests
-// that each gear served.
+// MeanOfStreams returns the means, over the results of at least one simulated stream, of the accuracy and, by gear, of
+// the share of the requests that the gear served.
 func MeanOfStreams(list []MeasuredResult) (accuracy float64, gearShares []float64) {
 	gearShares = make([]float64, len(list[0].GearShares))
 	for i := range list {
@@ -161,8 +165,9 @@ func MeanOfStreams(list []MeasuredResult) (accuracy float64, gearShares []float6
 	return accuracy, gearShares
 }
 
-// AdoptMeasured sets the plan's weights and accuracy to what streams at the measured rates showed, and the late
-// share of every range to that of all requests, as ranges share the late ones.
+// AdoptMeasured makes a plan state what streams at the measured rates showed: weights are the shares of the requests
+// that each range's gear served, accuracy is the mean by these, and the late share of every range is that of all
+// requests, as ranges share the late ones. The plan's problem becomes a copy of p with these weights.
 func (plan *Plan) AdoptMeasured(p *cascades.Problem, measured *MeasuredResult) {
 	problem := *p
 	problem.RangeWeights = cascades.Normalise(slices.Clone(measured.GearShares))
@@ -175,8 +180,8 @@ func (plan *Plan) AdoptMeasured(p *cascades.Problem, measured *MeasuredResult) {
 	plan.MeasuredAccuracy = plan.Accuracy
 }
 
-// StreamCount returns the number of streams at the measured rates that must keep the SLO. One alone may be lucky.
-// The more requests a stream has, the fewer streams are needed.
+// StreamCount returns the number of random streams at the measured rates that must keep the SLO, as one alone may be
+// lucky. The more requests a stream has, the fewer streams are needed. If measured rates are not simulated, it is 1.
 func StreamCount(p *cascades.Problem) int {
 	if !p.SimulatesMeasured() {
 		return 1

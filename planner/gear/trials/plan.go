@@ -84,8 +84,9 @@ func (plan *Plan) Replicas(model, kind int) []int {
 	return planspace.DevicesWith(plan.Configs, kind, model)
 }
 
-// SetBounds sets the bounds on accuracy, of the ranges and of the whole plan. A range's bound is at least its
-// own accuracy, because the bound of all ranges lets one exceed its own.
+// SetBounds sets the bounds on accuracy that the plan states: bounds has those of the ranges of rates, by range, and
+// total is that of the whole plan. A bound of a range is for its upper edge, held forever. A plan on measured rates
+// need not hold that edge and may be more accurate, and then the accuracy of the range is its bound.
 func (plan *Plan) SetBounds(bounds []float64, total float64) {
 	for r := range plan.Gears {
 		plan.Gears[r].Bound = max(bounds[r], plan.Gears[r].Accuracy)
@@ -93,8 +94,9 @@ func (plan *Plan) SetBounds(bounds []float64, total float64) {
 	plan.Bound = total
 }
 
-// SetValue sets the plan's value to its accuracy, with the best bound on it that is known, and whether that
-// proves the plan to be the best. Searches for the least latency or price set other values afterwards.
+// SetValue sets the plan's value to its accuracy, with the best bound on it that is known, and for the goal of most
+// accuracy also whether that proves the plan to be the best. Searches for the least latency or price set other values
+// afterwards.
 func (plan *Plan) SetValue() {
 	if plan.Value, plan.ValueBound = plan.Accuracy, plan.Bound; plan.Goal != cascades.MostAccurate {
 		return
@@ -105,8 +107,8 @@ func (plan *Plan) SetValue() {
 	plan.IsProved = plan.Value >= plan.ValueBound-cascades.SumTolerance
 }
 
-// SettledByTrials reports whether trials leave no better plan: by accuracy none that gains NextPlacementGain or
-// more, by price none that is cheaper.
+// SettledByTrials reports whether trials (simulated runs) have shown that no better plan passes them: by accuracy none
+// that gains NextPlacementGain or more, by price none that is cheaper. A TrialBound of 0 is not known.
 func (plan *Plan) SettledByTrials() bool {
 	if plan.Goal == cascades.MostAccurate {
 		return plan.TrialBound > 0 && plan.TrialBound < plan.Value+NextPlacementGain
@@ -123,8 +125,9 @@ func (plan *Plan) MaxTailLatency() time.Duration {
 	return maxTail
 }
 
-// PlanOrError returns a plan together with the error of what came after it. If the context has ended, the
-// search was interrupted: then the plan that was found stands, without the error.
+// PlanOrError returns a plan together with the error of the step that came after it. If there is a plan and the context
+// has ended, the step was interrupted: then the plan stands, and the error is nil. Searches call it after each step
+// that may only improve a plan.
 func PlanOrError(ctx context.Context, plan *Plan, err error) (*Plan, error) {
 	if plan != nil && ctx.Err() != nil {
 		return plan, nil
@@ -132,8 +135,9 @@ func PlanOrError(ctx context.Context, plan *Plan, err error) (*Plan, error) {
 	return plan, err
 }
 
-// ImproveFrom gives an early plan the better gears of those ranges that an interrupted search on the same
-// placement had done. The receiver may be nil, if there was no early plan.
+// ImproveFrom gives an early plan (one cascade of little load for all ranges) the better gears of those ranges of rates
+// that an interrupted search on the same placement had done, and corrects its accuracy. On another placement, or if the
+// early plan is nil, it does nothing.
 func (plan *Plan) ImproveFrom(placement *Placement) {
 	if plan == nil || plan.Placement.Layout != placement.Layout {
 		return
@@ -149,9 +153,10 @@ func (plan *Plan) Tables() *policy.Tables {
 	return NewSimulator(plan.Problem, plan.Configs, plan.Chains, 0).gearTables(plan.Gears)
 }
 
-// RetryGear tries the gear of a range again at its upper edge: one run with a stream (random arrivals) of its
-// own, as long as the promise of a trial is about. Its requests bring the given samples. If samples is nil,
-// they bring the planning samples. Tests and benchmarks call it, to see whether a plan keeps its promise.
+// RetryGear tries the gear of a range again at its upper edge: one run with a stream (random arrivals) of its own,
+// freshTrialFactor times as long as a short run. A gear that passed trials must pass such a run with a chance of 1 -
+// MaxFailChance. Its requests bring the given samples or, if samples is nil, the planning samples. Tests and benchmarks
+// call it, to see whether a plan keeps that promise.
 func (plan *Plan) RetryGear(ctx context.Context, samples *cascades.Samples, rangeIndex int, seed uint64) (Trial, error) {
 	p, planned, edge := plan.Problem, &plan.Gears[rangeIndex], plan.Problem.RangeEdges[rangeIndex]
 	simulator := NewSimulator(p, plan.Configs, plan.Chains, seed)
@@ -163,8 +168,8 @@ func (plan *Plan) RetryGear(ctx context.Context, samples *cascades.Samples, rang
 // heldOutConfidence is the confidence of these intervals.
 const heldOutConfidence = .95
 
-// HeldOutAccuracy returns the plan's accuracy on the held-out samples, which planning did not see: the mean
-// over the ranges of rates by weight, with a confidence interval. It returns false if there are none.
+// HeldOutAccuracy returns the plan's accuracy on the held-out samples, which planning did not see: the mean over the
+// ranges of rates by weight, with the ends of its confidence interval. If there are no held-out samples, ok is false.
 func (plan *Plan) HeldOutAccuracy() (heldOut cascades.HeldOutAccuracy, ok bool) {
 	p := plan.Problem
 	if p.HeldOutSamples == nil || p.HeldOutSamples.N == 0 {

@@ -70,17 +70,18 @@ type runResult struct {
 	blocks        []runBlock    // results by block, in order of time
 }
 
-// simulateRun simulates one gear at a constant rate with random arrivals, by the real policy, and returns the
-// share of late requests, the tail latency and how latencies grew. It ends early once too many requests are
-// late.
+// simulateRun simulates one gear (a cascade with its split) at a constant rate with random arrivals, by the real
+// policy, and returns the share of late requests, the tail latency, how the mean latency grew, and results by block of
+// time if the trial asks for blocks. Once too many requests are late, it ends early, and the result says only that. It
+// counts the run and its requests.
 func (b *Simulator) simulateRun(ctx context.Context, trial *trialRun) (runResult, error) {
 	*b.RunCount++
 	p, samples := b.Problem, cmp.Or(trial.samples, b.Problem.PlanningSamples)
 
-	// Tables, policy and arrivals.
-	t := b.TablesWith(trial.rate, trial.cascade.Gear(trial.rate, trial.minQueue, trial.shares))
-	gear.TablesOf(t).Records = b.shuffledRecords(samples, trial.stream)
-	gearPolicy, err := gear.New(t, gear.OptionsWithoutRefusals(t))
+	// Tables, policy and arrivals. Refusals would hide lateness, so the policy makes none.
+	tables := b.TablesWith(trial.rate, trial.cascade.Gear(trial.rate, trial.minQueue, trial.shares))
+	gear.TablesOf(tables).Records = b.shuffledRecords(samples, trial.stream)
+	gearPolicy, err := gear.New(tables, gear.OptionsWithoutRefusals(tables))
 	if err != nil {
 		return runResult{}, err
 	}
@@ -104,11 +105,11 @@ func (b *Simulator) simulateRun(ctx context.Context, trial *trialRun) (runResult
 	recorder.latencies = slices.Grow(b.latencies[:0], int(1.1*expectedRequests))
 	var service sim.Service // nil means the times of the tables
 	if p.Drift > 0 {
-		service = sim.SlowedService(sim.ExactService(t), p.Drift)
+		service = sim.SlowedService(sim.ExactService(tables), p.Drift)
 	}
-	_, err = sim.Run(ctx, sim.Config{Tables: t, Service: service, Policy: gearPolicy, Source: source, Duration: trial.length, Egress: p.RequestOverhead, FrontEnd: p.FrontEndTime, OnCompleted: recorder.addLatency, NoReport: true})
+	_, err = sim.Run(ctx, sim.Config{Tables: tables, Service: service, Policy: gearPolicy, Source: source, Duration: trial.length, Egress: p.RequestOverhead, FrontEnd: p.FrontEndTime, OnCompleted: recorder.addLatency, NoReport: true})
 
-	// Collect the result.
+	// Collect the result. Requests are counted by quarter of the run in which they arrived.
 	b.latencies = recorder.latencies
 	for q := range recorder.quarters {
 		b.TrialRequests += recorder.quarters[q].n
@@ -153,8 +154,9 @@ func meanLatency(list []time.Duration) time.Duration {
 	return total / time.Duration(max(1, len(list)))
 }
 
-// TablesWith returns the run-time tables of the placement with some gears, for rates up to a peak. The stages
-// of the given gears name models; here they become the pipelines of these.
+// TablesWith returns the run-time tables of the placement with some gears, for rates up to a peak in requests per
+// second. Where stages of the given gears have the index of a model, those of the tables have the model's pipelines:
+// the first one, and a list of the others. The simulator's own tables and the given gears are not changed.
 func (b *Simulator) TablesWith(peak float64, gears ...gear.Gear) *policy.Tables {
 	tables := b.tables
 	tables.Models = slices.Clone(tables.Models)
@@ -172,8 +174,9 @@ func (b *Simulator) TablesWith(peak float64, gears ...gear.Gear) *policy.Tables 
 	return &tables
 }
 
-// pipelineRecords returns, for the run-time tables, the certainty levels and correctness of every pipeline's
-// answers to samples: those of its model.
+// pipelineRecords returns, for the run-time tables, the certainty levels and correctness of every pipeline's answers to
+// samples. A model has a pipeline for each kind of devices that holds it and for each of its chains; all give the
+// model's answers.
 func (b *Simulator) pipelineRecords(s *cascades.Samples) gear.SampleRecords {
 	records := gear.SampleRecords{Samples: s.N}
 	for m, pipelines := range b.pipelines {
@@ -192,7 +195,9 @@ func (b *Simulator) streamNameOf(s *cascades.Samples, stream int) string {
 	return trialStreamName(stream) + "/held-out"
 }
 
-// shuffledRecords returns the records in the order of a stream, which is the same in every run.
+// shuffledRecords returns the answers of all pipelines to samples in the random order in which a stream's requests
+// bring these. The order depends on seed and stream only, so it is the same in every run. Orders are kept for later
+// runs, those of smaller stream numbers included.
 func (b *Simulator) shuffledRecords(s *cascades.Samples, stream int) gear.SampleRecords {
 	list := b.shuffledSamples[s]
 	for n := len(list); n <= stream; n++ {
@@ -203,7 +208,7 @@ func (b *Simulator) shuffledRecords(s *cascades.Samples, stream int) gear.Sample
 	return list[stream]
 }
 
-// shuffleRecords returns records with the samples in random order.
+// shuffleRecords returns a copy of records in which the samples are in random order, the same for all pipelines.
 func shuffleRecords(r *gear.SampleRecords, rng *rand.Rand) gear.SampleRecords {
 	order := rng.Perm(r.Samples)
 	shuffled := gear.SampleRecords{Samples: r.Samples}
@@ -233,8 +238,9 @@ type latencyRecorder struct {
 	}
 }
 
-// addLatency records an answered request of a run. Requests of the first quarter of the run warm it up: they
-// count as late, but not in the latencies. It cancels the run once too many requests are late.
+// addLatency records an answered request of a run; the simulator calls it when the answer leaves. Requests that arrive
+// in the first quarter of the run warm it up: they count as late and in their quarter and block, but not in the
+// latencies. It cancels the run once too many requests are late.
 func (w *latencyRecorder) addLatency(arrivedAt, answeredAt time.Duration) {
 	latency := answeredAt - arrivedAt
 	quarter := min(3, int(4*arrivedAt/w.length))

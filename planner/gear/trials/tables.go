@@ -9,12 +9,14 @@ import (
 	"inferplan/policy/gear"
 )
 
-// runTimeTables returns the run-time tables of a placement and the pipelines of every model: one for each kind
-// that holds the model, and one for each chain.
+// runTimeTables returns the tables of a placement as the run-time policy reads them, without gears, and the indexes of
+// the pipelines of every model: one for each kind that holds the whole model, and one for each chain (the model in
+// stages). In these tables all models of the family are one that is asked for.
 func runTimeTables(p *cascades.Problem, configs []planspace.Config, chains []planspace.PlacedChain) (policy.Tables, [][]int32) {
 	maxBatch, _ := cascades.BatchesAndSpeeds(p)
 	var builder policy.Builder
 	firstDevice := addDevices(&builder, p, len(chains) > 0)
+	// placeStage puts a replica of a stage on each of some devices, which are numbered within their kind.
 	placeStage := func(stage int32, kind int, devices []int) {
 		for _, d := range slices.Sorted(slices.Values(devices)) {
 			builder.PlaceStage(stage, firstDevice[kind]+int32(d))
@@ -45,8 +47,9 @@ func runTimeTables(p *cascades.Problem, configs []planspace.Config, chains []pla
 	return *tables, gear.MergeModels(tables, p.SLO, p.Percentile, 0)
 }
 
-// addDevices adds the devices to the run-time tables, and with withLinks their nodes and network links, which
-// only chains use. It returns the number of the first device of every kind.
+// addDevices adds the devices of all kinds to the run-time tables, and with withLinks their nodes and network links,
+// which only chains (members in stages) use; a link of -1 is none. It returns, by kind, the number of its first device
+// in the tables.
 func addDevices(b *policy.Builder, p *cascades.Problem, withLinks bool) (firstDevice []int32) {
 	nextDevice := int32(0)
 	for k, kind := range p.Kinds {
@@ -64,8 +67,9 @@ func addDevices(b *policy.Builder, p *cascades.Problem, withLinks bool) (firstDe
 	return firstDevice
 }
 
-// addChainPipeline adds the pipeline of a placed chain to the run-time tables: its stages with their times, the
-// transfers between them, and their devices.
+// addChainPipeline adds the pipeline of a placed chain (a member in stages, on devices) to the run-time tables: its
+// stages with their times by batch size and the transfers between them. It calls placeStage to put each stage on its
+// devices, which are numbered within their kind.
 func addChainPipeline(b *policy.Builder, chainPlacement *planspace.PlacedChain, placeStage func(stage int32, kind int, devices []int)) {
 	chain := chainPlacement.Chain
 	b.AddPipeline(chain.MaxBatch, 0)

@@ -89,10 +89,10 @@ func ShortestRunLength(latencyLimit time.Duration, rate float64) time.Duration {
 // numbers have shown queues that are too rare for short trials.
 func trialLengthFactor(surplus float64) float64 { return 1 + 20*surplus }
 
-// trialSLO returns the latency limit of a cascade in trials (simulated runs) at a rate: the SLO, or less if 20
-// SLOs, the length of a run, bring very many requests. What keeps a shorter SLO keeps the longer one. The limit
-// is not below minTrialBatches times the cascade's largest batches, because below that batches and not queues
-// would decide.
+// trialSLO returns the latency limit of a cascade in trials (simulated runs) at a rate in requests per second: the SLO,
+// or less if a run of 20 SLOs would have very many requests, as the limit sets the length. A cascade that keeps the
+// shorter limit keeps the SLO. The limit is not below minTrialBatches times the sum of the cascade's largest batches,
+// because below that batches and not queues would decide.
 func trialSLO(p *cascades.Problem, c *cascades.Cascade, rate float64) time.Duration {
 	batchTimes := time.Duration(0)
 	maxRequests := usualTrialRequests / requestReduction(p)
@@ -112,8 +112,8 @@ func trialSLO(p *cascades.Problem, c *cascades.Cascade, rate float64) time.Durat
 	return min(p.SLO, max(minTrialBatches*batchTimes, time.Duration(maxRequests/(20*rate)*float64(time.Second))))
 }
 
-// requestReduction returns the factor by which runs have fewer requests than on few devices. On very many
-// devices each request takes long to simulate, because all of them take part.
+// requestReduction returns the factor, at least 1, by which trials have fewer requests than on few devices. On very
+// many devices each request takes long to simulate, because all of them take part.
 func requestReduction(p *cascades.Problem) float64 {
 	devices := 0
 	for _, k := range p.Kinds {
@@ -135,10 +135,10 @@ func (b *Simulator) TryCascade(ctx context.Context, cascade *placement.LoadedCas
 	return b.TryWithLateShare(ctx, cascade, rate, 1-b.Problem.Percentile)
 }
 
-// TryWithLateShare tries a cascade in simulated runs at a rate, where a share MaxLateShare of the requests may
-// be late. If that is more than the percentile allows, the latency only must not grow. A cascade that passes
-// with the planning samples is tried with the held-out samples, too. Rates with too many requests to simulate
-// are not tried.
+// TryWithLateShare tries a cascade with its split in simulated runs at a rate in requests per second, where a share
+// maxLateShare of the requests may be late. If that is more than the percentile allows, the latency only must not grow.
+// A cascade that passes with the planning samples is tried with the held-out samples, too, and the result is the worse
+// of both. If the runs would have too many requests, it is not tried, and does not pass.
 func (b *Simulator) TryWithLateShare(ctx context.Context, cascade *placement.LoadedCascade, rate, maxLateShare float64) (Trial, error) {
 	p := b.Problem
 	slo := trialSLO(p, cascade.Cascade, rate)
@@ -149,26 +149,27 @@ func (b *Simulator) TryWithLateShare(ctx context.Context, cascade *placement.Loa
 
 	// The planning samples.
 	run := trialRun{cascade: cascade.Cascade, minQueue: b.MinQueue, shares: cascade.Shares, rate: rate, length: shortRun, latencyLimit: slo, samples: p.PlanningSamples}
-	t, err := b.trySamples(ctx, run, cascade.MaxLoad, maxLateShare)
-	passes := t.Passed || t.Stable && maxLateShare > 1-p.Percentile
+	trial, err := b.trySamples(ctx, run, cascade.MaxLoad, maxLateShare)
+	passes := trial.Passed || trial.Stable && maxLateShare > 1-p.Percentile
 	if err != nil || !passes || !p.HeldOutSamples.IsPresent() {
-		return t, err
+		return trial, err
 	}
 
 	// The held-out samples, hardened. The result is the worse of both.
 	run.samples = p.HeldOutSamples.HardenedFor(cascade.Cascade, cascades.MinSecondsPerSample(p))
 	heldOutTrial, err := b.trySamples(ctx, run, cascade.MaxLoad, maxLateShare)
-	if run.samples != p.HeldOutSamples {
+	if run.samples != p.HeldOutSamples { // the hardened copy is of this cascade only: drop its shuffled orders
 		delete(b.shuffledSamples, run.samples)
 	}
-	t.HeldOutLatency, t.failsHeldOut = heldOutTrial.Latency, !heldOutTrial.Passed && !(heldOutTrial.Stable && maxLateShare > 1-p.Percentile)
-	t.Stable, t.Passed, t.LateShare = heldOutTrial.Stable, t.Passed && heldOutTrial.Passed, max(t.LateShare, heldOutTrial.LateShare)
-	return t, err
+	trial.HeldOutLatency, trial.failsHeldOut = heldOutTrial.Latency, !heldOutTrial.Passed && !(heldOutTrial.Stable && maxLateShare > 1-p.Percentile)
+	trial.Stable, trial.Passed, trial.LateShare = heldOutTrial.Stable, trial.Passed && heldOutTrial.Passed, max(trial.LateShare, heldOutTrial.LateShare)
+	return trial, err
 }
 
-// trySamples tries a gear in simulation: a short run, which sieves out what clearly fails, then streams until a
-// judgement decides, by the test described at the top of this file. maxLoad is the load of the busiest device
-// (seconds per request).
+// trySamples tries a gear in simulation with one set of samples, run.samples: a short run, which sieves out what
+// clearly fails, then streams (longer runs with other arrivals) until a judgement decides, by the test described at the
+// top of this file. run.length is that of the short run. maxLoad is the load of the busiest device (seconds per
+// request). If maxLateShare is more than the percentile allows, one stream decides.
 func (b *Simulator) trySamples(ctx context.Context, run trialRun, maxLoad, maxLateShare float64) (Trial, error) {
 	p, slo, shortRun := b.Problem, run.latencyLimit, run.length
 
@@ -211,8 +212,8 @@ func (b *Simulator) trySamples(ctx context.Context, run trialRun, maxLoad, maxLa
 	}
 }
 
-// TryOnce tries a cascade in one run at a rate, whatever share of its requests is late. The requests bring the given
-// samples. If samples is nil, they bring the planning samples.
+// TryOnce tries a cascade with its split in one run of a length at a rate, whatever share of its requests is late, and
+// judges it by an SLO. The requests bring the given samples or, if samples is nil, the planning samples.
 func (b *Simulator) TryOnce(ctx context.Context, cascade *placement.LoadedCascade, rate float64, length, slo time.Duration, samples *cascades.Samples) (Trial, error) {
 	result, err := b.simulateRun(ctx, &trialRun{cascade: cascade.Cascade, minQueue: b.MinQueue, shares: cascade.Shares, rate: rate, length: length, latencyLimit: slo, maxLateShare: 1, samples: samples})
 	if err != nil {
@@ -221,8 +222,9 @@ func (b *Simulator) TryOnce(ctx context.Context, cascade *placement.LoadedCascad
 	return result.asTrial(slo), nil
 }
 
-// asTrial judges a run by an SLO: the tail latency is within it, and the mean latency does not grow from the
-// second quarter to the last by more than 1/growthDivisor of it.
+// asTrial returns the verdict of one run by an SLO: it passes if the tail latency is within the SLO, and stable, that
+// is, the mean latency grows from the second quarter to the last by at most 1/growthDivisor of the SLO. A run that was
+// stopped early fails, with a latency of -1.
 func (s *runResult) asTrial(slo time.Duration) Trial {
 	if s.stoppedEarly {
 		return Trial{Latency: -1}
@@ -270,10 +272,10 @@ func (e *trialEvidence) wanderAllowed() bool {
 	return e.busiestLoad < safeLoad || e.busiestLoad < safeLoadManyStreams && e.streams >= manyStreams
 }
 
-// judgeGear judges a gear after some streams (simulated runs): whether it surely keeps the SLO, and whether
-// more streams are hopeless. With many streams they are if a mean is past its limit, or if the gear would not
-// pass even if all further streams showed the same. Few streams say little about the differences between
-// streams, so there it takes a late share well past the limit.
+// judgeGear judges a gear (a cascade with its split) after some streams (simulated runs): whether it surely keeps the
+// SLO, and whether more streams are hopeless. With many streams they are hopeless if a mean is past its limit, or if
+// the gear would not pass even if all further streams showed the same. Few streams say little about the differences
+// between streams, so there only a late share well past maxLateShare is hopeless.
 func (e *trialEvidence) judgeGear(slo time.Duration, maxLateShare float64) (keepsSLO, hopeless bool) {
 	// holdsWith returns whether both tolerance bounds hold if there were that many streams like these.
 	holdsWith := func(streams int) bool {
@@ -289,8 +291,10 @@ func (e *trialEvidence) judgeGear(slo time.Duration, maxLateShare float64) (keep
 	return keepsSLO, !keepsSLO && (exceedsMean || !holdsWith(maxStreams))
 }
 
-// seldomExceeds reports whether the mean of a fresh trial, without its first quarter, exceeds a limit with a
-// chance of at most MaxFailChance, if there were `factor` times as many values like these.
+// seldomExceeds reports whether the mean of values by block over a fresh trial, without its first quarter, exceeds a
+// limit with a chance of at most MaxFailChance. factor says how many times as many values like these to suppose: 1
+// judges those that there are. The chance that it returns true wrongly is one of chanceParts parts of 1 -
+// TrialConfidence.
 func (e *trialEvidence) seldomExceeds(values []float64, limit, factor float64) bool {
 	runBlocks, n := len(values)/e.streams, len(values)/e.streams
 	if e.streams >= manyStreams {
@@ -299,8 +303,9 @@ func (e *trialEvidence) seldomExceeds(values []float64, limit, factor float64) b
 	return tolerance.CorrelatedValues(values, runBlocks, n).ScaleCount(factor).SeldomAbove(limit, .75*freshTrialFactor*blocksPerRun, MaxFailChance, 1-(1-TrialConfidence)/chanceParts)
 }
 
-// latencyWander returns by how much the mean latency of a fresh trial's last quarter exceeds that of its second
-// with a chance of MaxFailChance, in seconds. The estimate is as often too small as too large.
+// latencyWander returns by how much, in seconds, the mean latency of a fresh trial's last quarter exceeds that of its
+// second with a chance of MaxFailChance, if it only wanders as it does between the blocks seen so far. The estimate is
+// as often too small as too large.
 func (e *trialEvidence) latencyWander() float64 {
 	n := len(e.meanLatencies)
 	return tolerance.CorrelatedValues(e.meanLatencies, n/e.streams, n).Wander(freshTrialFactor*blocksPerRun/4., MaxFailChance)

@@ -20,10 +20,11 @@ type Placement struct {
 	partialPlan   *Plan     // the plan so far, ranges in order
 }
 
-// PlanRanges makes the plan of one placement: it gives every range of rates the most accurate cascade that
-// passes a trial (simulated runs at the upper edge). A gear that fails at a rate also fails at a higher one, so
-// each range starts where the range below ended. It returns an InfeasibleError as soon as the remaining ranges
-// cannot reach the target and exceed minAccuracy. progress is called after every range that is done. It may be nil.
+// PlanRanges makes the plan of one placement: it gives every range of rates the most accurate cascade that passes a
+// trial (simulated runs at the upper edge). A gear that fails at a rate also fails at a higher one, so each range
+// starts at the cascade where the range below ended. It returns an InfeasibleError as soon as the remaining ranges
+// cannot reach the target and exceed minAccuracy (0 if any plan will do). progress is called after every range that is
+// done. It may be nil. partialPlan has the gears so far if the search is interrupted.
 func (d *Placement) PlanRanges(ctx context.Context, minAccuracy float64, progress func(done, ranges int)) (*Plan, error) {
 	p := d.Layout.Space.Problem
 	plan := d.NewPlan()
@@ -49,16 +50,17 @@ func (d *Placement) PlanRanges(ctx context.Context, minAccuracy float64, progres
 	return plan, nil
 }
 
-// isRefused reports whether a plan of at most some accuracy is not good enough. If the SLO is over all requests, none
-// is refused, because late ranges may still be allowed.
+// isRefused reports whether a plan of at most some accuracy is not good enough: it misses the target, or does not
+// exceed minAccuracy, where 0 admits any plan. If the SLO is over all requests together, none is refused, because late
+// ranges may still be allowed.
 func (d *Placement) isRefused(accuracy, minAccuracy float64) bool {
 	p := d.Layout.Space.Problem
 	return !p.OverRequests && (p.MissesTarget(accuracy) || minAccuracy > 0 && accuracy <= minAccuracy)
 }
 
-// findGear adds the gear of the next range of rates to the partial plan: the most accurate cascade that passes
-// a trial at the range's upper edge, from index next on in the order by accuracy. It returns the index of that
-// cascade. Cascades that a failed one rules out are not tried. It returns an InfeasibleError if no cascade
+// findGear adds the gear of the next range of rates to the partial plan: the most accurate cascade that passes a trial
+// (simulated runs) at the range's upper edge, from index next on in the order by falling accuracy. It returns the index
+// of that cascade. Cascades that a failed one rules out are not tried. It returns an InfeasibleError if no cascade
 // passes, or no plan would be good enough any more.
 func (d *Placement) findGear(ctx context.Context, next int, minAccuracy float64) (int, error) {
 	space, p, plan := d.Layout.Space, d.Layout.Space.Problem, d.partialPlan
@@ -66,6 +68,8 @@ func (d *Placement) findGear(ctx context.Context, next int, minAccuracy float64)
 	edge := p.RangeEdges[r]
 	var lastTrial *Trial
 	var failedCascades []failedCascade
+	// isHopeless reports whether the devices have no time for a cascade of a load (seconds per request), or a failed one rules it
+	// out.
 	isHopeless := func(cascade int, maxLoad float64) bool {
 		return maxLoad*edge > 1 || slices.ContainsFunc(failedCascades, func(f failedCascade) bool { return f.rulesOut(&space.Cascades[cascade], maxLoad) })
 	}
@@ -104,12 +108,14 @@ func (d *Placement) findGear(ctx context.Context, next int, minAccuracy float64)
 	return 0, infeasibleRange(ctx, d.Layout, r, lastTrial)
 }
 
-// lightenLastRange gives the last range a cascade with less load if the plan loses less than NextPlacementGain
-// by it, and the lighter cascade passes a trial. The last range also serves all rates above it, and under
-// overload a lighter cascade answers more requests in time.
+// lightenLastRange gives the last range of a plan a cascade with less load if the plan loses less than
+// NextPlacementGain of accuracy by it and still reaches the target and exceeds minAccuracy, and the lighter cascade
+// passes a trial. The last range also serves all rates above it, and under overload a lighter cascade answers more
+// requests in time.
 func (d *Placement) lightenLastRange(ctx context.Context, plan *Plan, minAccuracy float64) error {
 	p := d.Layout.Space.Problem
 	r := len(p.RangeEdges) - 1
+	// Only cascades whose loss of correct answers is small enough are on the front that is computed.
 	maxCorrect := plan.Gears[r].Cascade.CorrectCount
 	front, err := d.Layout.CascadeFront(ctx, maxCorrect-int32(math.Ceil(min(1, NextPlacementGain/p.RangeWeights[r])*float64(p.PlanningSamples.N))), maxCorrect)
 	if err != nil {
@@ -148,9 +154,9 @@ type failedCascade struct {
 	maxLoad float64
 }
 
-// rulesOut reports whether another cascade need not be tried after f failed a trial at the same rate: it asks
-// all models of f, and either each for as many samples or with more load. A cascade of other models may still
-// pass, because it may use other devices than those on which requests were late.
+// rulesOut reports whether another cascade need not be tried after f failed a trial at the same rate: it asks all
+// models of f, and either each for as many samples or more, or with more load (maxLoad, in seconds per request). A
+// cascade of other models may still pass, because it may use other devices than those on which requests were late.
 func (f failedCascade) rulesOut(other *cascades.Cascade, maxLoad float64) bool {
 	position, reachesFewer := 0, false
 	for k, m := range f.cascade.Models {
@@ -186,8 +192,9 @@ func NewHistory(seed uint64) *History {
 	return &History{seed: seed, verdicts: map[string]*trialVerdict{}}
 }
 
-// TryCascade tries a cascade at a rate in simulation, unless trials with another SLO have decided already: what
-// passes a shorter SLO passes a longer one. If it passes, s gets the split that passed.
+// TryCascade tries a cascade, by its index in the space, at a rate in simulation, unless trials with another SLO have
+// decided already: a cascade that passes by a shorter SLO passes by a longer one. s has the split to try first. If the
+// cascade passes, s becomes the split that passed. The verdict is added to the history.
 func (d *Placement) TryCascade(ctx context.Context, cascade int, s *placement.LoadedCascade, rate float64) (t Trial, err error) {
 	known, slo := d.knownVerdict(cascade, rate), d.Layout.Space.Problem.SLO
 	switch {
@@ -208,8 +215,9 @@ func (d *Placement) TryCascade(ctx context.Context, cascade int, s *placement.Lo
 	return t, nil
 }
 
-// knownVerdict returns the verdict of earlier trials of a cascade at a rate, on devices with the same models,
-// stages and largest batches. If there were none, it returns an empty verdict to be filled in.
+// knownVerdict returns the verdict of earlier trials of a cascade (an index of the space) at a rate, on devices with
+// the same models, stages and largest batches. If there were none, it adds an empty verdict to the history and returns
+// it, to be filled in.
 func (d *Placement) knownVerdict(i int, rate float64) *trialVerdict {
 	cascade := &d.Layout.Space.Cascades[i]
 	key := fmt.Sprint(d.Layout.Configs, cascade.Models, cascade.Levels, rate)
@@ -227,9 +235,10 @@ func (d *Placement) knownVerdict(i int, rate float64) *trialVerdict {
 	return d.history.verdicts[key]
 }
 
-// TrySplits tries a cascade at a rate with several splits of its work over the devices until one passes: the
-// one of least load, the one with short batches, and, below the highest rate, the one with every model on few
-// devices. s gets the split that passes.
+// TrySplits tries a cascade (an index of the space) at a rate with several splits of its work over the devices until
+// one passes: the one of least load, which s has, the one with short batches, and, below the highest rate, the one with
+// every model on few devices. s becomes the split that passes. If none does, it returns the trial of the last split but
+// the concentrated one.
 func (d *Placement) TrySplits(ctx context.Context, cascade int, s *placement.LoadedCascade, rate float64) (Trial, error) {
 	t, err := d.Simulator.TryCascade(ctx, s, rate)
 	if t.Passed || err != nil {
@@ -264,9 +273,9 @@ func (d *Placement) TrySplits(ctx context.Context, cascade int, s *placement.Loa
 	return t, err
 }
 
-// maxPlanAccuracy returns the most accuracy that a plan can reach, by weight, if its ranges from rangeIndex on
-// are at most as accurate as given. Higher ranges are never more accurate than lower ones, and none exceeds
-// what the placement allows without queueing.
+// maxPlanAccuracy returns the most accuracy, weighted over all ranges of rates, that the plan so far can reach if its
+// ranges from rangeIndex on are at most as accurate as given. Higher ranges are never more accurate than lower ones,
+// and none exceeds the accuracy that the placement allows without queueing.
 func (d *Placement) maxPlanAccuracy(plan *Plan, rangeIndex int, accuracy float64) float64 {
 	total := plan.Accuracy
 	for ; rangeIndex < len(d.Layout.Space.Problem.RangeEdges); rangeIndex++ {
@@ -286,8 +295,9 @@ func NewPlacement(l *placement.Layout, history *History, maxAccuracies []float64
 	return &Placement{Layout: l, Simulator: simulator, history: history, maxAccuracies: maxAccuracies}
 }
 
-// infeasibleRange returns the error that range r has no gear. It names the lightest of the cascades that the
-// placement has the models for.
+// infeasibleRange returns the error that range r of rates has no gear (no cascade that holds its upper edge). It names
+// the lightest of the cascades that the placement has the models for and, if none was tried (lastTrial is nil), the
+// devices that its work needs at the highest rate of all ranges.
 func infeasibleRange(ctx context.Context, l *placement.Layout, r int, lastTrial *Trial) error {
 	space, cascade, devices := l.Space, l.LightestCascade(), 0
 	if cascade < 0 {
@@ -307,8 +317,8 @@ func infeasibleRange(ctx context.Context, l *placement.Layout, r int, lastTrial 
 	return infeasible
 }
 
-// noGearError returns the error that range r has no gear. c is the lightest cascade, of which the busiest
-// device works load seconds per request, and lastTrial the last trial, or nil if there was none.
+// noGearError returns the error that range r of rates has no gear. c is the lightest cascade, load the work of the
+// busiest device with it in seconds per request, and lastTrial the last trial of the range, or nil if there was none.
 func noGearError(p *cascades.Problem, r int, c *cascades.Cascade, load float64, lastTrial *Trial) *cascades.InfeasibleError {
 	infeasible := &cascades.InfeasibleError{Range: r, RangeEdge: p.RangeEdges[r], Model: p.Models[c.Models[0]].Name, MaxQPS: 1 / load}
 	if lastTrial != nil {

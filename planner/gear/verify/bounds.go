@@ -10,11 +10,12 @@ import (
 	"inferplan/planner/recompute"
 )
 
-// checkBounds recomputes what no cascades over the same thresholds exceed in each range: the concave envelope
-// of accuracy over cost, which is the most that mixtures of cascades reach. Memory does not lower it. On
-// several kinds of devices the bound lies between what each kind reaches alone and what all devices would reach
-// if each model ran where it is fastest. The plan alone does not have the models that no gear asks. Without
-// them a computed bound can only be too low.
+// checkBounds recomputes, for each range of rates, the accuracy that no cascades over the same thresholds exceed, and
+// reports bounds of the plan that differ: the concave envelope of accuracy over cost, which is the most that mixtures
+// of cascades reach. Memory does not lower it. On several kinds of devices the bound lies between the most that each
+// kind reaches alone and what all devices would reach if each model ran where it is fastest. The plan alone does not
+// have the models that no gear asks. Without a workload that names them a computed bound can only be too low, so then
+// only lower bounds in the plan are reported.
 func (c *gearChecker) checkBounds(g *gearsToday) {
 	kinds := c.deviceKinds()
 	if len(kinds) == 0 {
@@ -25,7 +26,7 @@ func (c *gearChecker) checkBounds(g *gearsToday) {
 		slo = math.MaxInt64
 	}
 
-	// The envelope of each kind alone.
+	// The envelope of each kind alone. counts are the devices that the plan was made for.
 	devices, counts := 0.0, c.deviceCounts(g)
 	var kindEnvelopes []costEnvelope
 	for k, kind := range kinds {
@@ -54,7 +55,8 @@ func (c *gearChecker) checkBounds(g *gearsToday) {
 		checksUpper = false // one cascade need not hold the highest rate; the gate reads the rates when it plans again
 	}
 
-	// Compare the bound of each range with both.
+	// Compare the bound of each range with both, at the device seconds that a request may take at its upper edge. If inputs have
+	// changed since the plan was made, a difference is a warning only.
 	report := c.AddError
 	if g.inputsChanged {
 		report = c.AddWarning
@@ -73,8 +75,9 @@ func (c *gearChecker) checkBounds(g *gearsToday) {
 	c.checkObjectiveBound(kindEnvelopes, counts, report)
 }
 
-// checkRangeBound reports the bound of a range if it is above upperBound, which no cascades reach, or below
-// lowerBound, which some mixture reaches.
+// checkRangeBound reports the stated bound on the accuracy of range r if it is above upperBound, which no cascades
+// reach, or below lowerBound, which some mixture of cascades reaches. path is the field of the bound in the plan, and
+// report adds the finding.
 func checkRangeBound(r *formats.Gear, path string, lowerBound, upperBound float64, report reportFunc) {
 	switch {
 	case r.Bound > upperBound+tolerance:
@@ -87,9 +90,10 @@ func checkRangeBound(r *formats.Gear, path string, lowerBound, upperBound float6
 // reportFunc adds a finding: an error or a warning.
 type reportFunc func(constraint, where, found, expected, format string, args ...any)
 
-// reachableAccuracy returns an accuracy that so many devices of one kind have time for, and a text that says by
-// what. It may be below the limit. A range has one cascade. If the SLO is over all requests, mixtures of
-// cascades count, as the plan's bounds are of these.
+// reachableAccuracy returns an accuracy, weighted over all ranges, that some devices of one kind have time for, and a
+// text for findings that says by which cascades: one for each range or, if the SLO is over all requests together,
+// mixtures, as the plan's bounds are of these. envelope has the accuracy of mixtures by cost. An accuracy of single
+// cascades up to the limit is not searched for, and the result is negative infinity.
 func (c *gearChecker) reachableAccuracy(kind string, envelope costEnvelope, devices, limit float64) (accuracy float64, means string) {
 	if c.gear.SLOScope == formats.ScopeRequests {
 		return c.weightedAccuracy(envelope, devices), "a mixture of cascades that keep the SLO"
@@ -97,9 +101,10 @@ func (c *gearChecker) reachableAccuracy(kind string, envelope costEnvelope, devi
 	return c.bestSingleCascades(kind, int(devices), limit), "one cascade per range, on a placement with the time for each,"
 }
 
-// checkObjectiveBound checks the plan's bound. If the objective is the accuracy, the bound must not be below what
-// can be reached. For another objective, nothing just below its bound may reach the plan's accuracy: not even a
-// mixture, if it is the latency. On several kinds this is checked for each kind alone.
+// checkObjectiveBound checks the bound on the plan's objective. If the objective is the accuracy, the bound must not be
+// below an accuracy that can be reached. For another objective, nothing just below its bound may reach the plan's
+// accuracy: not even a mixture of cascades, if it is the latency. On several kinds of devices this is checked for each
+// kind alone, with its envelope and count in kindEnvelopes and counts.
 func (c *gearChecker) checkObjectiveBound(kindEnvelopes []costEnvelope, counts []float64, report reportFunc) {
 	o, kinds := &c.Plan.Objective, c.deviceKinds()
 	if o.Bound == nil {
@@ -116,7 +121,7 @@ func (c *gearChecker) checkObjectiveBound(kindEnvelopes []costEnvelope, counts [
 		return
 	}
 
-	// Latency, or devices and their price.
+	// Latency (milliseconds, so 1e6 nanoseconds), or devices and their price: n is the most devices that cost less than the bound.
 	slo, limit := time.Duration(*o.Bound*1e6)-1, c.gear.Accuracy+tolerance
 	for k, kind := range kinds {
 		reached, means, below := 0.0, "a mixture of cascades", fmt.Sprintf("within %v", slo)
@@ -139,24 +144,25 @@ func (c *gearChecker) checkObjectiveBound(kindEnvelopes []costEnvelope, counts [
 	}
 }
 
-// weightedAccuracy returns the most accuracy that mixtures of cascades reach with some devices, by weight over
-// all ranges. If some range cannot be served at all, it is negative infinity, even if the range has no weight.
-func (c *gearChecker) weightedAccuracy(h costEnvelope, devices float64) float64 {
-	if len(h) == 0 {
+// weightedAccuracy returns the most accuracy that mixtures of cascades reach with some devices, by weight over all
+// ranges of rates. h has the accuracy of mixtures by cost. If some range cannot be served at all, it is negative
+// infinity, even if the range has no weight.
+func (c *gearChecker) weightedAccuracy(envelope costEnvelope, devices float64) float64 {
+	if len(envelope) == 0 {
 		return math.Inf(-1)
 	}
 	sum := 0.0
 	for i := range c.gear.Gears {
 		r := &c.gear.Gears[i]
-		if r.Weight > 0 || h.accuracyAt(devices/r.ToQPS) < 0 {
-			sum += max(r.Weight, 1e-300) * h.accuracyAt(devices/r.ToQPS)
+		if r.Weight > 0 || envelope.accuracyAt(devices/r.ToQPS) < 0 {
+			sum += max(r.Weight, 1e-300) * envelope.accuracyAt(devices/r.ToQPS)
 		}
 	}
 	return sum
 }
 
-// boundHasStages reports whether the plan's bound counts members in stages: they were allowed, and there are
-// several kinds of devices, or a member does not fit on one.
+// boundHasStages reports whether the plan's bound also counts members of the family that run in stages over several
+// devices: the plan's options allow it, and there are several kinds of devices, or a member does not fit on one.
 func (c *gearChecker) boundHasStages() bool {
 	if c.Plan.Options.WholeNumber("max-partitions") < 2 || c.Plan.Algorithm != "exact" {
 		return false
@@ -171,9 +177,10 @@ func (c *gearChecker) boundHasStages() bool {
 	})
 }
 
-// minTimesInStages returns the least time of a model in stages over some kinds: seconds per sample in the best
-// batch within a latency, and the time of a single sample. The model is cut wherever that is fastest, and every
-// stage runs where it is fastest, whatever fits there. If blocks were not measured, both are infinite.
+// minTimesInStages returns the least time of a model in stages over some kinds of devices: seconds per sample in the
+// best batch within a latency, and the time of a single sample. The model is cut wherever that is fastest, and every
+// stage runs where it is fastest, whatever fits there, so no plan is faster. If blocks were not measured, both are
+// infinite.
 func (c *gearChecker) minTimesInStages(model string, slo time.Duration, kinds []string) (perSample float64, singleSample time.Duration) {
 	pm := c.ProfileModel(model)
 	perSample, singleSample = math.Inf(1), time.Duration(math.MaxInt64)

@@ -59,7 +59,9 @@ type gearToday struct {
 	accuracy, accuracyToday float64
 }
 
-// Check compares a plan of gears with documents. If it returns no finding, the plan holds and nothing has changed.
+// Check compares a plan of gears (cascades of ranges of rates) with today's documents, as the half of `plan check` that
+// knows this kind of plan, and returns its findings: errors and warnings. If it returns none, the plan holds and
+// nothing has changed.
 func Check(t *kind.CheckInput) []kind.Finding {
 	c := newChecker(t)
 	if g := c.evaluateGears(); g != nil {
@@ -71,8 +73,9 @@ func Check(t *kind.CheckInput) []kind.Finding {
 	return c.Findings
 }
 
-// evaluateGears checks the deployment and recomputes every gear (the cascade of a range of rates) from the
-// documents. If the plan does not fit these, it returns nil.
+// evaluateGears checks the plan's deployment and recomputes every gear (the cascade of a range of rates), with the
+// plan's figures and with today's from the documents. Differences are added to the findings. If the plan does not fit
+// the documents, it returns nil, and nothing else can be checked.
 func (c *gearChecker) evaluateGears() *gearsToday {
 	if c.gear == nil || len(c.gear.Gears) == 0 || len(c.gear.Models) != len(c.Plan.Deployment) {
 		c.AddError("gears", "gear", "no gears for the models", "gears, and the records of every model", "the plan answers nothing")
@@ -107,8 +110,8 @@ func (c *gearChecker) evaluateGears() *gearsToday {
 	return g
 }
 
-// checkChains reports whether the replicas of a model's stages form whole chains, one replica of each stage,
-// and records an error if not.
+// checkChains reports whether the replicas of each pipeline of model i of the deployment form whole chains, one replica
+// of each stage, and adds an error to the findings if not.
 func (c *gearChecker) checkChains(i int) bool {
 	ok := true
 	for n := range c.Plan.Deployment[i].Pipelines {
@@ -124,9 +127,9 @@ func (c *gearChecker) checkChains(i int) bool {
 	return ok
 }
 
-// evaluateGear recomputes gear i, the cascade of one range: accuracy by the plan's records and by today's, and
-// the load of the busiest device. It records what differs from the plan. If the gear is not valid, the result
-// is zero.
+// evaluateGear recomputes gear i, the cascade of one range of rates: its accuracy by the plan's records and by today's,
+// and the load of the busiest device with planned and today's times. It adds differences from the plan to the findings.
+// If the gear is not valid, the result is zero.
 func (c *gearChecker) evaluateGear(g *gearsToday, i int, planSamples, todaySamples *sampleBits) gearToday {
 	r := &c.gear.Gears[i]
 	path := fmt.Sprintf("gear.gears[%d]", i)
@@ -170,8 +173,9 @@ func (c *gearChecker) evaluateGear(g *gearsToday, i int, planSamples, todaySampl
 	return evaluated
 }
 
-// cascadeOfGear returns the models of a gear, by index, and the levels of certainty below which they forward.
-// It records an error and returns false if a stage is not valid.
+// cascadeOfGear returns the models of gear r, by index in the plan, and for each the level of certainty below which it
+// forwards a sample; it is 0 for the last. path is the gear's field in the plan. If a stage is not valid, it adds an
+// error to the findings and returns false.
 func (c *gearChecker) cascadeOfGear(g *gearsToday, r *formats.Gear, path string) (models, levels []int, ok bool) {
 	for k := range r.Stages {
 		s := &r.Stages[k]
@@ -186,9 +190,9 @@ func (c *gearChecker) cascadeOfGear(g *gearsToday, r *formats.Gear, path string)
 	return models, levels, true
 }
 
-// checkUtilisation compares the load of the busiest device at the gear's upper edge with what the plan states,
-// and records an error if devices have no time for it today. Above 1 counts as 1, rounding, unless rates are
-// measured.
+// checkUtilisation compares the load of the busiest device at the upper edge of gear r (the share of the time that it
+// is busy) with the plan's figure, and reports an error if devices have no time for it today. A load above 1 counts as
+// 1, because of rounding, unless the SLO is over measured rates, where ranges need not hold their edge.
 func (c *gearChecker) checkUtilisation(r *formats.Gear, evaluated *gearToday, path string) {
 	load := evaluated.load
 	if !c.isOverMeasured() {
@@ -204,22 +208,25 @@ func (c *gearChecker) checkUtilisation(r *formats.Gear, evaluated *gearToday, pa
 	}
 }
 
-// busiestLoad returns the share of the time that the busiest device works at the gear's upper edge, in full
-// batches.
+// busiestLoad returns the share of the time that the busiest device works at the upper edge of gear r, in full batches.
+// models are those of the gear, fractions the share of the requests that reaches each of them, and times the batch
+// times by model of the plan and stage: planned ones or today's.
 func (g *gearsToday) busiestLoad(p *formats.Plan, r *formats.Gear, models []int, fractions []float64, times [][][]time.Duration) float64 {
 	type device struct {
 		kind string
 		n    int
 	}
+
+	// Add up the work of each device: requests per second, times the share of the samples that its replica gets, times seconds.
 	loads := map[device]float64{}
 	maxLoad := 0.0
 	for k, m := range models {
 		for i, replica := range g.replicas[m] {
-			l := &p.Deployment[m].Pipelines[replica.pipeline]
+			pipeline := &p.Deployment[m].Pipelines[replica.pipeline]
 			for stageIndex, stage := range replica.stages {
 				// The mean time of a run changes by the same factor as the undisturbed time.
-				s := &l.Stages[stageIndex]
-				perSample := times[m][stage.stage][l.Batch-1].Seconds() / float64(l.Batch) * float64(p.RunUS(l, s)) / float64(s.InferUS[l.Batch-1])
+				s := &pipeline.Stages[stageIndex]
+				perSample := times[m][stage.stage][pipeline.Batch-1].Seconds() / float64(pipeline.Batch) * float64(p.RunUS(pipeline, s)) / float64(s.InferUS[pipeline.Batch-1])
 				d := device{stage.kind, stage.device}
 				loads[d] += r.ToQPS * fractions[k] * r.Stages[k].Split[i] * perSample
 				maxLoad = max(maxLoad, loads[d])

@@ -11,9 +11,9 @@ import (
 	"inferplan/planner/recompute"
 )
 
-// readDeployment reads from the plan where models run and how long they take, planned and today, and checks the
-// memory of every device. It also notes whether pools have changed. It returns false if a stage is on devices
-// that do not exist.
+// readDeployment reads from the plan, into g, where models run and how long their batches take, planned and today, and
+// checks the memory of every device. It also notes whether pools have changed since the plan was made. It returns false
+// if a stage is on devices that do not exist.
 func (c *gearChecker) readDeployment(g *gearsToday) bool {
 	reader := &deploymentReader{checker: c, gears: g, memory: map[string]map[int]int64{}}
 	ok := true
@@ -38,8 +38,8 @@ type deploymentReader struct {
 	memory  map[string]map[int]int64 // bytes, by kind and device
 }
 
-// readModel adds, for model i of the plan, its replicas with their devices and the planned and today's times of
-// its stages. It returns false if a stage is on devices that do not exist.
+// readModel adds to the gears, for model i of the plan, its replicas with their devices, and the planned and today's
+// times of its stages, counted over all its pipelines. It returns false if a stage is on devices that do not exist.
 func (r *deploymentReader) readModel(i int) bool {
 	g := r.gears
 	var replicas []modelReplica
@@ -68,7 +68,8 @@ func (r *deploymentReader) readModel(i int) bool {
 	return ok
 }
 
-// checkMemory checks that the models fit into the memory of every device.
+// checkMemory reports an error for every device of today's cluster whose models need more bytes together than it has.
+// It needs the memory that readModel added up.
 func (r *deploymentReader) checkMemory() {
 	for i := range r.checker.Cluster.Pools {
 		pool := &r.checker.Cluster.Pools[i]
@@ -81,7 +82,10 @@ func (r *deploymentReader) checkMemory() {
 	}
 }
 
-// readStage returns the devices of a stage of a pipeline, and its latencies as planned and as they are today.
+// readStage returns the devices of a stage of pipeline n of a model, all by index, and the times of its batches (from
+// size 1) as planned and as they are today. It adds the stage's bytes to the memory of the devices, and reports times
+// and cuts that have changed. Where the profile has no measurement, today's times are the planned ones. ok is false if
+// a device does not exist.
 func (r *deploymentReader) readStage(model, n, stage int) (devices []stageDevice, planned, today []time.Duration, ok bool) {
 	m := &r.checker.Plan.Deployment[model]
 	pipeline := &m.Pipelines[n]
@@ -119,15 +123,17 @@ func (r *deploymentReader) readStage(model, n, stage int) (devices []stageDevice
 	return devices, planned, today, ok
 }
 
-// stageDevices returns the devices of a stage, and adds the stage's bytes to their memory.
-func (r *deploymentReader) stageDevices(m *formats.Deployed, pl *formats.Pipeline, s *formats.Stage, path string) (devices []stageDevice, ok bool) {
+// stageDevices returns the devices of a stage s of a pipeline, one for each replica, and adds the stage's bytes to
+// their memory. path is the stage's field in the plan. If a device does not exist, or there are more or fewer than
+// replicas, it reports an error and returns false.
+func (r *deploymentReader) stageDevices(m *formats.Deployed, pipeline *formats.Pipeline, s *formats.Stage, path string) (devices []stageDevice, ok bool) {
 	// List the devices, one per replica.
 	for _, placement := range s.Placement {
 		for k := range placement.Replicas {
 			devices = append(devices, stageDevice{device: placement.FirstDevice + k/max(1, placement.PerDevice), kind: s.Device})
 		}
 	}
-	if len(pl.Stages) > 1 { // replicas of chains take devices by rising number
+	if len(pipeline.Stages) > 1 { // replicas of chains take devices by rising number
 		slices.SortStableFunc(devices, func(a, b stageDevice) int { return cmp.Compare(a.device, b.device) })
 	}
 
@@ -143,7 +149,7 @@ func (r *deploymentReader) stageDevices(m *formats.Deployed, pl *formats.Pipelin
 		if r.memory[s.Device] == nil {
 			r.memory[s.Device] = map[int]int64{}
 		}
-		need := r.checker.ReplicaMemory(m, pl, s)
+		need := r.checker.ReplicaMemory(m, pipeline, s)
 		r.memory[s.Device][device.device] += need.Weights + need.Other
 	}
 	if len(devices) != s.Replicas {
@@ -162,7 +168,8 @@ func (c *gearChecker) deviceKinds() []string {
 	return kinds
 }
 
-// fastestTimes returns a model's latencies, by batch, on the kind that is fastest at each batch.
+// fastestTimes returns today's latencies of a model, by batch size from 1, each on the kind of the plan's devices that
+// is fastest at it. If none was measured, it returns nil.
 func (c *gearChecker) fastestTimes(model string) []time.Duration {
 	var fastest []time.Duration
 	for _, kind := range c.deviceKinds() {
@@ -176,8 +183,8 @@ func (c *gearChecker) fastestTimes(model string) []time.Duration {
 	return fastest
 }
 
-// latenciesOn returns a model's latencies today on a kind of devices, by batch, up to the largest batch that the
-// plan's options allow. If none was measured, it returns nil.
+// latenciesOn returns today's latencies (medians) of a whole model on a kind of devices, by batch size from 1 to the
+// largest that was measured and that the plan's options allow. If none was measured, it returns nil.
 func (c *gearChecker) latenciesOn(model, device string) []time.Duration {
 	pm := c.ProfileModel(model)
 	if pm == nil {
@@ -195,8 +202,9 @@ func (c *gearChecker) latenciesOn(model, device string) []time.Duration {
 	return c.blockLatencies(pm, device, [2]int{0, len(pm.Blocks)}, maxBatch)
 }
 
-// rateTimes returns the batch times of a model from which rates are computed: mean times, if the plan's rates
-// are by means and the profile has all of them, and else the given latencies.
+// rateTimes returns the batch times of a model on a kind of devices from which rates are computed: mean times, if the
+// plan's rates are by means and the profile has all of them, and else the given latencies, which are medians. Both are
+// by batch size, from 1.
 func (c *gearChecker) rateTimes(model, device string, times []time.Duration) []time.Duration {
 	pm := c.ProfileModel(model)
 	var means []time.Duration
@@ -210,7 +218,9 @@ func (c *gearChecker) rateTimes(model, device string, times []time.Duration) []t
 	return means
 }
 
-// blockLatencies returns today's latencies of some blocks of a model, by batch, up to a batch size.
+// blockLatencies returns today's latencies (medians) of the blocks of a model from blocks[0] up to blocks[1], without
+// the last, on a kind of devices, for batch sizes from 1 to maxBatch. It ends before the first that the profile does
+// not say. pm may be nil.
 func (c *gearChecker) blockLatencies(pm *formats.ProfileModel, device string, blocks [2]int, maxBatch int) []time.Duration {
 	var latencies []time.Duration
 	for b := 1; b <= maxBatch && pm != nil; b++ {
@@ -223,7 +233,8 @@ func (c *gearChecker) blockLatencies(pm *formats.ProfileModel, device string, bl
 	return latencies
 }
 
-// modelMemory returns the bytes that a model needs on a kind of devices: as measured, or else its weights.
+// modelMemory returns the bytes that a whole model needs on a kind of devices: the most that was measured there, or
+// else its weights.
 func (c *gearChecker) modelMemory(model, device string) int64 {
 	pm := c.ProfileModel(model)
 	measured, weightBytes := int64(0), int64(0)

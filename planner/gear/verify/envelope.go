@@ -13,9 +13,10 @@ import (
 // maxCascades limits the enumeration from which bounds are recomputed.
 const maxCascades = 5_000_000
 
-// mixtureEnvelope returns the most accuracy that mixtures of cascades reach for a cost per request (seconds of
-// device time): the concave envelope of every cascade of the family that can keep a latency. With parts, models
-// may run in stages. If the documents do not say enough, or there are too many cascades, it returns nil.
+// mixtureEnvelope returns the most accuracy that mixtures of cascades reach, as a function of their cost per request
+// (seconds of device time): the concave envelope of every cascade of the family that can keep a latency on some kinds
+// of devices. With parts, models may run in stages. If the documents do not say enough, or there are too many cascades,
+// it returns nil.
 func (c *gearChecker) mixtureEnvelope(slo time.Duration, parts bool, kinds ...string) costEnvelope {
 	var points []costPoint
 	visitor := c.visitCascades(slo, parts, func(cost, accuracy float64, _ []float64) { points = append(points, costPoint{cost, accuracy}) }, kinds...)
@@ -25,40 +26,41 @@ func (c *gearChecker) mixtureEnvelope(slo time.Duration, parts bool, kinds ...st
 	return envelopeOf(points)
 }
 
-// visitCascades calls visit, with cost and accuracy, for every cascade of the family, over its quantile
-// thresholds, that can keep a latency. byModel has the cost by model; it changes after the call. A model costs
-// what it does on the kind where it is cheapest, or in stages, if parts is true. If the documents do not say
-// enough, or there are too many cascades, it returns nil.
+// visitCascades calls visit for every cascade of the family, over its quantile thresholds, that can keep a latency,
+// with its cost per request (seconds of device time on the given kinds) and accuracy. byModel has the cost by model; it
+// changes after the call. A model costs what it does on the kind where it is cheapest, or in stages, if parts is true.
+// It returns the visitor, which has the times of the models. If the documents do not say enough, or there are too many
+// cascades, it returns nil.
 func (c *gearChecker) visitCascades(slo time.Duration, parts bool, visit func(cost, accuracy float64, byModel []float64), kinds ...string) *cascadeVisitor {
 	names, grid := c.familyAndGrid()
-	r := c.profileRecords(names)
-	if r == nil || math.Pow(float64(grid), float64(len(names))) > maxCascades*float64(grid-1) {
+	records := c.profileRecords(names)
+	if records == nil || math.Pow(float64(grid), float64(len(names))) > maxCascades*float64(grid-1) {
 		return nil
 	}
 
 	// The models, with their samples and times.
-	visitor := &cascadeVisitor{samples: &sampleBits{sampleCount: r.PlanningSamples}, slo: slo, costByModel: make([]float64, len(names)), visitCascade: visit}
+	visitor := &cascadeVisitor{samples: &sampleBits{sampleCount: records.PlanningSamples}, slo: slo, costByModel: make([]float64, len(names)), visitCascade: visit}
 	percentile, err := document.ParsePercentile(c.gear.Percentile)
 	if err != nil {
 		return nil
 	}
-	visitor.maxLate = int((1 - percentile) * float64(r.PlanningSamples))
-	for _, n := range names {
-		visitor.samples.addQuantiles(r.FindModel(n), r.PlanningSamples, grid)
-		perSample, singleSample, isMeasured := c.minTimesWhole(n, slo, kinds)
+	visitor.maxLate = int((1 - percentile) * float64(records.PlanningSamples))
+	for _, name := range names {
+		visitor.samples.addQuantiles(records.FindModel(name), records.PlanningSamples, grid)
+		perSample, singleSample, isMeasured := c.minTimesWhole(name, slo, kinds)
 		if !isMeasured && len(c.Plan.Pools) == 1 {
 			return nil
 		}
-		if parts && c.ProfileModel(n) != nil {
-			stagedPerSample, stagedSingle := c.minTimesInStages(n, slo, kinds)
+		if parts && c.ProfileModel(name) != nil {
+			stagedPerSample, stagedSingle := c.minTimesInStages(name, slo, kinds)
 			perSample, singleSample = min(perSample, stagedPerSample), min(singleSample, stagedSingle)
 		}
 		visitor.secondsPerSample, visitor.singleSample = append(visitor.secondsPerSample, perSample), append(visitor.singleSample, singleSample)
 	}
 
 	// All cascades, by their first model.
-	allSamples := newSet(r.PlanningSamples)
-	for i := range r.PlanningSamples {
+	allSamples := newSet(records.PlanningSamples)
+	for i := range records.PlanningSamples {
 		allSamples.add(i)
 	}
 	for m := range names {
@@ -67,9 +69,9 @@ func (c *gearChecker) visitCascades(slo time.Duration, parts bool, visit func(co
 	return visitor
 }
 
-// familyAndGrid returns the models that cascades are made of, those of the workload or else those of the plan,
-// and grid, the number of levels of certainty of each. A plan of many models may have fewer levels than the
-// workload asks for.
+// familyAndGrid returns the names of the models that cascades are made of, those of the workload or else those of the
+// plan, and grid, the number of levels of certainty of each. The grid is always the plan's, as a plan of many models
+// may have fewer levels than the workload asks for.
 func (c *gearChecker) familyAndGrid() (names []string, grid int) {
 	for i := range c.gear.Models {
 		names = append(names, c.gear.Models[i].Model)
@@ -81,8 +83,8 @@ func (c *gearChecker) familyAndGrid() (names []string, grid int) {
 	return names, grid
 }
 
-// addQuantiles adds a model to the samples, with levels at the quantiles of its certainties on the planning
-// samples, as the planner cuts them.
+// addQuantiles adds a model to the samples, with levels of certainty between the quantiles 1/grid, 2/grid, … of its
+// certainties on the first planningCount samples, as the planner cuts them.
 func (a *sampleBits) addQuantiles(m *formats.ModelRecords, planningCount, grid int) {
 	byCertainty := slices.Clone(m.Certainty[:planningCount])
 	slices.Sort(byCertainty)
@@ -93,9 +95,9 @@ func (a *sampleBits) addQuantiles(m *formats.ModelRecords, planningCount, grid i
 	a.addRecords(m, thresholds)
 }
 
-// minTimesWhole returns the least time of a whole model on some kinds: seconds per sample in the best batch within
-// a latency, and the time of a single sample. If it fits on no kind, both are infinite. isMeasured says whether
-// the profile has it on any kind.
+// minTimesWhole returns the least time of a whole model on some kinds of devices:
+// seconds per sample in the best batch within a latency, and the time of a single sample. If it fits on no kind, both
+// are infinite. isMeasured says whether today's profile has it on any of the kinds.
 func (c *gearChecker) minTimesWhole(model string, slo time.Duration, kinds []string) (perSample float64, singleSample time.Duration, isMeasured bool) {
 	perSample, singleSample = math.Inf(1), time.Duration(math.MaxInt64)
 	for _, kind := range kinds {
@@ -151,15 +153,15 @@ type cascadeVisitor struct {
 	visitCascade func(cost, accuracy float64, byModel []float64)
 }
 
-// visitPrefix visits all cascades that begin with some models and levels (the prefix) and go on with model m.
-// samples is the set that reaches m; cost, latency and correctBefore (correct answers) are of the models before
-// it.
+// visitPrefix visits all cascades that begin with the models and levels chosen by its callers (the prefix) and go on
+// with model m. samples is the set that reaches m. cost (seconds per request), latency (of one sample) and
+// correctBefore (correct answers) are of the models before it.
 func (w *cascadeVisitor) visitPrefix(m int, samples bitSet, cost float64, latency time.Duration, correctBefore int) {
 	if math.IsInf(w.secondsPerSample[m], 1) {
 		return
 	}
 
-	// Cost and latency with this model. If too many samples are late, so they are in every longer cascade.
+	// Cost and latency with this model.
 	n := samples.size()
 	modelCost := w.secondsPerSample[m] * float64(n) / float64(w.samples.sampleCount)
 	cost += modelCost
@@ -176,7 +178,8 @@ func (w *cascadeVisitor) visitPrefix(m int, samples bitSet, cost float64, latenc
 		return
 	}
 
-	// Longer cascades: each level, and each next model.
+	// Longer cascades: each level, below which samples are forwarded, and each next model. If none or all are forwarded, a shorter
+	// cascade does the same.
 	forwarded := newSet(w.samples.sampleCount)
 	for l := 1; l < len(w.samples.atLevel[m]); l++ {
 		setDifference(forwarded, samples, w.samples.atLevel[m][l])
@@ -190,8 +193,8 @@ func (w *cascadeVisitor) visitPrefix(m int, samples bitSet, cost float64, latenc
 	}
 }
 
-// envelopeOf returns the upper concave envelope of cascades, as points of cost and accuracy: those that no
-// mixture of others beats, by rising cost.
+// envelopeOf returns the upper concave envelope of cascades, given as points of cost and accuracy in any order: by
+// rising cost, those that no mixture of others beats. It sorts the points in place.
 func envelopeOf(points []costPoint) costEnvelope {
 	slices.SortFunc(points, func(a, b costPoint) int {
 		return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(b.accuracy, a.accuracy))
@@ -203,6 +206,7 @@ func envelopeOf(points []costPoint) costEnvelope {
 			continue
 		}
 		bestAccuracy = p.accuracy
+		// Remove points that lie on or below the line from the one before them to p.
 		for n := len(envelope); n >= 2; n = len(envelope) {
 			a, b := envelope[n-2], envelope[n-1]
 			if (b.accuracy-a.accuracy)*(p.cost-a.cost) > (p.accuracy-a.accuracy)*(b.cost-a.cost) {

@@ -8,7 +8,9 @@ import (
 	"inferplan/planner/kind"
 )
 
-// Figures compares what was promised with what the gears reach today, and with the best plan of today.
+// Figures returns pairs of the figures that were promised and those that the gears (cascades of ranges of rates) reach
+// today, or the best plan of today: highest rate, accuracy and tail latency. If the plan does not fit the documents,
+// there are none, and the note says so.
 func Figures(ctx context.Context, t *kind.CheckInput) (list []kind.FigurePair, note string, err error) {
 	c := newChecker(t)
 	g := c.evaluateGears()
@@ -20,8 +22,9 @@ func Figures(ctx context.Context, t *kind.CheckInput) (list []kind.FigurePair, n
 	return append(list, tails...), "", err
 }
 
-// compareRates returns the highest rate that the plan's fastest gear holds, promised and today: the rate at
-// which its busiest device has no time left. If a constraint is broken anyway, it returns nothing.
+// compareRates returns the highest rate (requests per second) that the gear of the highest range holds, promised and
+// today: the rate at which its busiest device has no time left. If a constraint is broken today, or a load is not
+// known, it returns nothing.
 func (c *gearChecker) compareRates(g *gearsToday) []kind.FigurePair {
 	promisedPlan := formats.GearOf(c.Promised)
 	if promisedPlan == nil || len(promisedPlan.Gears) == 0 {
@@ -35,8 +38,9 @@ func (c *gearChecker) compareRates(g *gearsToday) []kind.FigurePair {
 	return []kind.FigurePair{{Metric: "rps", Subject: "cascade, fastest gear", Old: promised.ToQPS / promised.Utilisation, New: c.gear.Gears[last].ToQPS / loadToday, Unit: "rps"}}
 }
 
-// compareAccuracies compares the promised accuracy with that by today's records, and with that of a plan made
-// today.
+// compareAccuracies returns the promised accuracy beside that of the plan by today's records, unless it breaks a
+// constraint, and beside that of a plan made today, if there is one. If accuracy is not the objective, it returns
+// nothing.
 func (c *gearChecker) compareAccuracies(g *gearsToday) []kind.FigurePair {
 	if c.Promised.Objective.Name != "accuracy" {
 		return nil
@@ -45,8 +49,8 @@ func (c *gearChecker) compareAccuracies(g *gearsToday) []kind.FigurePair {
 	for i := range g.gears {
 		accuracyToday += c.gear.Gears[i].Weight * g.gears[i].accuracyToday
 	}
-	sampleOf := func(what string, accuracyToday float64) kind.FigurePair {
-		return kind.FigurePair{Metric: "accuracy", Subject: what, Old: c.Promised.Objective.Value, New: accuracyToday, Unit: "share of answers"}
+	sampleOf := func(subject string, accuracyToday float64) kind.FigurePair {
+		return kind.FigurePair{Metric: "accuracy", Subject: subject, Old: c.Promised.Objective.Value, New: accuracyToday, Unit: "share of answers"}
 	}
 	var samples []kind.FigurePair
 	if !c.BreaksConstraint {
@@ -59,8 +63,9 @@ func (c *gearChecker) compareAccuracies(g *gearsToday) []kind.FigurePair {
 	return samples
 }
 
-// WorkloadOf returns the workload that a plan was made for, with its targets as times, as far as the plan shows
-// it. Models that no gear asks are missing.
+// WorkloadOf returns the workload that a gear plan was made for, as far as the plan shows it, so that a check without a
+// workload can plan again. SLOs are times and not multiples of a model's latency, and the weights of ranges are a
+// histogram. Models that no gear asks are missing.
 func WorkloadOf(p *formats.Plan) *formats.Workload {
 	w := &formats.Workload{Format: formats.FormatWorkload, Arrivals: p.Arrivals}
 	g := formats.GearOf(p)

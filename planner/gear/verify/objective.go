@@ -8,30 +8,31 @@ import (
 	"inferplan/formats/document"
 )
 
-// checkObjective checks the plan's objective: that its gears give the value (accuracy, latency or devices), and
-// that value and bounds do not contradict each other.
+// checkObjective checks the plan's objective: that its gears give the stated value (accuracy, milliseconds of latency,
+// or number or price of devices), and that value and bounds do not contradict each other. It adds contradictions to the
+// findings.
 func (c *gearChecker) checkObjective(g *gearsToday) {
-	o, p := &c.Plan.Objective, c.gear
+	objective, section := &c.Plan.Objective, c.gear
 	c.checkHeldOut()
 
 	// Sums over the gears.
 	accuracy, bound, slowest := 0.0, 0.0, document.Micros(0)
-	for i := range p.Gears {
-		r := &p.Gears[i]
-		accuracy += r.Weight * r.Accuracy
-		bound += r.Weight * r.Bound
-		slowest = max(slowest, r.LatencyUS)
-		if r.Accuracy > r.Bound+1e-9 {
-			c.AddError("bound", fmt.Sprintf("gear.gears[%d].bound", i), fmt.Sprint(r.Bound), fmt.Sprintf("at least %v", r.Accuracy), "the gear's accuracy is above its own bound")
+	for i := range section.Gears {
+		plannedGear := &section.Gears[i]
+		accuracy += plannedGear.Weight * plannedGear.Accuracy
+		bound += plannedGear.Weight * plannedGear.Bound
+		slowest = max(slowest, plannedGear.LatencyUS)
+		if plannedGear.Accuracy > plannedGear.Bound+1e-9 {
+			c.AddError("bound", fmt.Sprintf("gear.gears[%d].bound", i), fmt.Sprint(plannedGear.Bound), fmt.Sprintf("at least %v", plannedGear.Accuracy), "the gear's accuracy is above its own bound")
 		}
 	}
-	if p.Accuracy > 0 && accuracy < p.Accuracy-tolerance {
-		c.AddError("accuracy", "gear.accuracy_slo", fmt.Sprint(p.Accuracy), fmt.Sprintf("at most %.6g", accuracy), "the gears' accuracies and weights do not reach the accuracy asked for")
+	if section.Accuracy > 0 && accuracy < section.Accuracy-tolerance {
+		c.AddError("accuracy", "gear.accuracy_slo", fmt.Sprint(section.Accuracy), fmt.Sprintf("at most %.6g", accuracy), "the gears' accuracies and weights do not reach the accuracy asked for")
 	}
 
 	// The value, by the objective.
 	value := 0.0
-	switch o.Name {
+	switch objective.Name {
 	case "accuracy":
 		value = accuracy
 		// Ranges have one cascade each, on one placement. Over all requests they share the late requests, but each
@@ -40,8 +41,8 @@ func (c *gearChecker) checkObjective(g *gearsToday) {
 		if c.isOverMeasured() {
 			bound = 1
 		}
-		if o.Bound != nil && (*o.Bound > bound+tolerance || *o.Bound < value-tolerance) {
-			c.AddError("objective", "objective.bound", fmt.Sprint(*o.Bound), fmt.Sprintf("%.6g to %.6g", value, bound), "the gears' accuracies, bounds and weights do not allow this bound")
+		if objective.Bound != nil && (*objective.Bound > bound+tolerance || *objective.Bound < value-tolerance) {
+			c.AddError("objective", "objective.bound", fmt.Sprint(*objective.Bound), fmt.Sprintf("%.6g to %.6g", value, bound), "the gears' accuracies, bounds and weights do not allow this bound")
 		}
 	case "latency":
 		value = slowest.D().Seconds() * 1e3
@@ -53,16 +54,16 @@ func (c *gearChecker) checkObjective(g *gearsToday) {
 	}
 
 	// Bounds by trials, and the value.
-	if t := p.TriedBound; t > 0 && o.Bound != nil && (t < min(o.Value, *o.Bound)-tolerance || t > max(o.Value, *o.Bound)+tolerance) {
-		c.AddError("bound", "gear.tried_bound", fmt.Sprint(t), fmt.Sprintf("from %v to %v", min(o.Value, *o.Bound), max(o.Value, *o.Bound)), "what trials rule out is not between the objective and its bound")
+	if t := section.TriedBound; t > 0 && objective.Bound != nil && (t < min(objective.Value, *objective.Bound)-tolerance || t > max(objective.Value, *objective.Bound)+tolerance) {
+		c.AddError("bound", "gear.tried_bound", fmt.Sprint(t), fmt.Sprintf("from %v to %v", min(objective.Value, *objective.Bound), max(objective.Value, *objective.Bound)), "what trials rule out is not between the objective and its bound")
 	}
-	if math.Abs(value-o.Value) > tolerance*max(1, value) {
-		c.AddError("objective", "objective.value", fmt.Sprint(o.Value), fmt.Sprint(value), "the gears do not give this objective")
+	if math.Abs(value-objective.Value) > tolerance*max(1, value) {
+		c.AddError("objective", "objective.value", fmt.Sprint(objective.Value), fmt.Sprint(value), "the gears do not give this objective")
 	}
 }
 
-// devicesValue returns the number of devices, or their price. It returns false if the objective counts no whole
-// number of devices, or fewer than models stand on.
+// devicesValue returns the number of devices that the plan was made for, or their price, by the objective. It adds an
+// error and returns false if the objective counts no whole number of devices, or fewer than models stand on.
 func (c *gearChecker) devicesValue(g *gearsToday) (value float64, ok bool) {
 	o, counts := &c.Plan.Objective, c.deviceCounts(g)
 	if n := counts[0]; len(counts) == 1 && (n < 1 || math.Abs(n-math.Round(n)) > tolerance) {
@@ -81,30 +82,30 @@ func (c *gearChecker) devicesValue(g *gearsToday) (value float64, ok bool) {
 	return value, true
 }
 
-// checkHeldOut checks the accuracy of the whole plan on the held-out samples: against its gears, and against the
-// requested accuracy.
+// checkHeldOut checks the stated accuracy of the whole plan on the held-out samples: that it is the mean of its gears'
+// by weight, and that its confidence interval holds it and is not below the requested accuracy.
 func (c *gearChecker) checkHeldOut() {
-	p := c.gear
-	if p.AccuracyHeldOut == nil {
+	section := c.gear
+	if section.AccuracyHeldOut == nil {
 		return
 	}
 	sum := 0.0
-	for i := range p.Gears {
-		if h := p.Gears[i].AccuracyHeldOut; h != nil {
-			sum += p.Gears[i].Weight * *h
+	for i := range section.Gears {
+		if h := section.Gears[i].AccuracyHeldOut; h != nil {
+			sum += section.Gears[i].Weight * *h
 		}
 	}
-	if math.Abs(sum-*p.AccuracyHeldOut) > tolerance {
-		c.AddError("accuracy", "gear.accuracy_held_out", fmt.Sprint(*p.AccuracyHeldOut), fmt.Sprint(sum), "the gears' held-out accuracies and weights give another one")
+	if math.Abs(sum-*section.AccuracyHeldOut) > tolerance {
+		c.AddError("accuracy", "gear.accuracy_held_out", fmt.Sprint(*section.AccuracyHeldOut), fmt.Sprint(sum), "the gears' held-out accuracies and weights give another one")
 	}
-	if h := p.HeldOutInterval; h == nil || h[0] > sum+tolerance || h[1] < sum-tolerance || h[0] < p.Accuracy-tolerance {
-		c.AddError("accuracy", "gear.accuracy_held_out_interval", fmt.Sprint(h), fmt.Sprintf("around %.6g, from %.6g", sum, p.Accuracy), "the interval of the samples held out does not keep the accuracy asked for")
+	if h := section.HeldOutInterval; h == nil || h[0] > sum+tolerance || h[1] < sum-tolerance || h[0] < section.Accuracy-tolerance {
+		c.AddError("accuracy", "gear.accuracy_held_out_interval", fmt.Sprint(h), fmt.Sprintf("around %.6g, from %.6g", sum, section.Accuracy), "the interval of the samples held out does not keep the accuracy asked for")
 	}
 }
 
-// deviceCounts returns the numbers of devices, by pool, that the plan was made for. If devices are minimised, they
-// are not all of them: with one kind the objective counts them, with several kinds they are those up to the last
-// one that holds a model.
+// deviceCounts returns the numbers of devices, by pool of the plan, that the plan was made for. If devices are
+// minimised, they are not all of the pool: with one kind the objective counts them, and with several kinds they are
+// those up to the last one that holds a model.
 func (c *gearChecker) deviceCounts(g *gearsToday) []float64 {
 	var counts []float64
 	for k := range c.Plan.Pools {
@@ -125,7 +126,8 @@ func (c *gearChecker) deviceCounts(g *gearsToday) []float64 {
 	return counts
 }
 
-// lastDevice returns the highest number of a device of a kind that runs a model, or -1 if none does.
+// lastDevice returns the highest number, within a kind of devices, of a device that runs a model (an index in the plan)
+// or a stage of it, or -1 if none does.
 func (g *gearsToday) lastDevice(model int, kind string) int {
 	last := -1
 	for _, replica := range g.replicas[model] {
@@ -154,8 +156,9 @@ func (c *gearChecker) devicePrice(pool int) float64 {
 	return 1
 }
 
-// checkLateShare checks, for an SLO over all requests, that the gears together have no more late requests, by
-// weight, than the percentile allows.
+// checkLateShare checks, for an SLO over all requests together, that the gears (cascades of ranges of rates) have no
+// more late requests, by weight, than the percentile allows, and adds an error if they have. With another scope of the
+// SLO it does nothing.
 func (c *gearChecker) checkLateShare() {
 	g := c.gear
 	if g.SLOScope != formats.ScopeRequests {

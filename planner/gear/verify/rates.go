@@ -27,9 +27,9 @@ func (c *gearChecker) isOverMeasured() bool {
 	return c.gear.SLOScope == formats.ScopeRequests && c.gear.Weights == "measured"
 }
 
-// checkMeasuredRates simulates a plan on streams (random arrivals) of today's measured rates if a gear has more
-// work at its upper edge than the devices have time for. Then only these rates can show that the SLO is kept.
-// It fails if most streams miss the SLO, and warns if some do.
+// checkMeasuredRates simulates a plan on streams (random arrivals) of today's measured rates, if its SLO is over all
+// requests and a gear has more work at its upper edge than the devices have time for. Then only these rates can show
+// that the SLO is kept. It adds an error if most streams miss the SLO, and a warning if some do.
 func (c *gearChecker) checkMeasuredRates(g *gearsToday) {
 	if !c.isOverMeasured() || !slices.ContainsFunc(g.gears, func(evaluated gearToday) bool { return evaluated.loadToday > 1+tolerance }) {
 		return
@@ -74,8 +74,8 @@ func (c *gearChecker) checkMeasuredRates(g *gearsToday) {
 	}
 }
 
-// measuredRates returns the requests of every second in the file that today's workload names. If it names none, or
-// its folder is not known, it returns nil.
+// measuredRates returns the requests of every second in the file that today's workload names. If it names none, or the
+// folder from which the file's path starts is not known, it returns nil without an error.
 func (c *gearChecker) measuredRates() ([]float64, error) {
 	if c.cascade == nil || c.cascade.QPS.MeasuredFile == "" {
 		return nil, nil

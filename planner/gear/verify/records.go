@@ -51,19 +51,20 @@ func commonCount(a, b bitSet) int {
 	return n
 }
 
-// planRecords returns the records inside the plan. It returns false if they are incomplete.
+// planRecords returns the records inside the plan: for each of its models the level of certainty and the correctness of
+// every answer to the planning samples. If they are incomplete, it adds an error to the findings and returns false.
 func (c *gearChecker) planRecords() (*sampleBits, bool) {
-	p := c.gear
-	a := &sampleBits{sampleCount: p.Samples}
-	for i := range p.Models {
-		m := &p.Models[i]
-		if len(m.Levels) != p.Samples || len(m.Correct) != p.Samples {
-			c.AddError("records", fmt.Sprintf("gear.models[%d]", i), fmt.Sprintf("%d levels, %d answers", len(m.Levels), len(m.Correct)), fmt.Sprint(p.Samples), "one of each per sample is needed")
+	section := c.gear
+	samples := &sampleBits{sampleCount: section.Samples}
+	for i := range section.Models {
+		m := &section.Models[i]
+		if len(m.Levels) != section.Samples || len(m.Correct) != section.Samples {
+			c.AddError("records", fmt.Sprintf("gear.models[%d]", i), fmt.Sprintf("%d levels, %d answers", len(m.Levels), len(m.Correct)), fmt.Sprint(section.Samples), "one of each per sample is needed")
 			return nil, false
 		}
-		a.addModel(len(m.Thresholds), func(i int) int { return strings.IndexByte(formats.GearLevels, m.Levels[i]) }, m.Correct)
+		samples.addModel(len(m.Thresholds), func(i int) int { return strings.IndexByte(formats.GearLevels, m.Levels[i]) }, m.Correct)
 	}
-	return a, true
+	return samples, true
 }
 
 // addRecords adds a model with the levels of its certainties by some thresholds.
@@ -73,9 +74,9 @@ func (a *sampleBits) addRecords(m *formats.ModelRecords, thresholds []float64) {
 	}, m.Correct)
 }
 
-// addModel adds a model to the samples: by level, the set of samples of at least that level of certainty, and
-// the set that it answers correctly. level returns the level of a sample, and correct has '1' for a correct
-// answer.
+// addModel adds a model to the samples: for each level of certainty the set of samples of at least that level, and the
+// set that it answers correctly. level returns the level of a sample from its index, from 0 to the number of
+// thresholds, and correct has '1' for each correct answer.
 func (a *sampleBits) addModel(thresholds int, level func(int) int, correct string) {
 	levelBits := make([]bitSet, thresholds+1)
 	for l := range levelBits {
@@ -93,7 +94,8 @@ func (a *sampleBits) addModel(thresholds int, level func(int) int, correct strin
 	a.atLevel, a.correct = append(a.atLevel, levelBits), append(a.correct, correctBits)
 }
 
-// profileRecords returns the records of today's profile that have all of some models, or nil if there are none.
+// profileRecords returns the first set of records (the answers of models to the same samples) in today's profile that
+// has all of some models, by name, or nil if there is none.
 func (c *gearChecker) profileRecords(models []string) *formats.Records {
 	for i := range c.Profile.Records {
 		r := &c.Profile.Records[i]
@@ -104,38 +106,39 @@ func (c *gearChecker) profileRecords(models []string) *formats.Records {
 	return nil
 }
 
-// recordsToday returns today's records (the certainty and correctness of every answer), with the plan's
-// thresholds, and warns if they differ from those in the plan. If there are none today, it returns those of the
-// plan.
+// recordsToday returns today's records (the certainty and correctness of every answer) of the plan's models, with the
+// plan's thresholds. If they differ from those in the plan, it warns and notes in g that inputs have changed. If
+// today's profile has none, it reports an error and returns those of the plan, planSamples.
 func (c *gearChecker) recordsToday(g *gearsToday, planSamples *sampleBits) *sampleBits {
-	p := c.gear
+	section := c.gear
 	var names []string
-	for i := range p.Models {
-		names = append(names, p.Models[i].Model)
+	for i := range section.Models {
+		names = append(names, section.Models[i].Model)
 	}
-	r := c.profileRecords(names)
-	if r == nil {
+	records := c.profileRecords(names)
+	if records == nil {
 		c.AddError("records", "gear.models", commaList(names), "records of all of them on the same samples", "the profile no longer has the answers that the cascades were chosen on")
 		g.inputsChanged = true
 		return planSamples
 	}
-	a := &sampleBits{sampleCount: r.PlanningSamples}
+	todaySamples := &sampleBits{sampleCount: records.PlanningSamples}
 	for i, n := range names {
-		a.addRecords(r.FindModel(n), p.Models[i].Thresholds)
+		todaySamples.addRecords(records.FindModel(n), section.Models[i].Thresholds)
 	}
-	if a.sampleCount != planSamples.sampleCount || !slices.EqualFunc(a.correct, planSamples.correct, slices.Equal[bitSet]) ||
-		!slices.EqualFunc(a.atLevel, planSamples.atLevel, func(x, y []bitSet) bool { return slices.EqualFunc(x, y, slices.Equal[bitSet]) }) {
+	if todaySamples.sampleCount != planSamples.sampleCount || !slices.EqualFunc(todaySamples.correct, planSamples.correct, slices.Equal[bitSet]) ||
+		!slices.EqualFunc(todaySamples.atLevel, planSamples.atLevel, func(x, y []bitSet) bool { return slices.EqualFunc(x, y, slices.Equal[bitSet]) }) {
 		g.inputsChanged = true
-		c.AddWarning("records", "gear.models", fmt.Sprintf("%d samples", planSamples.sampleCount), fmt.Sprintf("%d samples of the profile", a.sampleCount), "the profile's records are others than the plan was made from")
+		c.AddWarning("records", "gear.models", fmt.Sprintf("%d samples", planSamples.sampleCount), fmt.Sprintf("%d samples of the profile", todaySamples.sampleCount), "the profile's records are others than the plan was made from")
 	}
-	return a
+	return todaySamples
 }
 
 // commaList joins names with commas.
 func commaList(names []string) string { return strings.Join(names, ", ") }
 
-// replayCascade sends all samples through a cascade. It returns the share that reaches each stage, and the share
-// that is answered correctly.
+// replayCascade sends all samples through a cascade, given as models and, for each but the last, the level of certainty
+// below which it forwards a sample. It returns the share of the samples that reaches each model, and the share that is
+// answered correctly.
 func (a *sampleBits) replayCascade(models, levels []int) (fractions []float64, accuracy float64) {
 	remaining, forwarded := newSet(a.sampleCount), newSet(a.sampleCount)
 	for i := range a.sampleCount {
@@ -148,6 +151,7 @@ func (a *sampleBits) replayCascade(models, levels []int) (fractions []float64, a
 			correctCount += commonCount(remaining, a.correct[m])
 			break
 		}
+		// The model forwards the samples below its level, and answers the others.
 		setDifference(forwarded, remaining, a.atLevel[m][levels[k]])
 		correctCount += commonCount(remaining, a.correct[m]) - commonCount(forwarded, a.correct[m])
 		remaining, forwarded = forwarded, remaining

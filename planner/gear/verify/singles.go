@@ -36,10 +36,11 @@ type singleSearch struct {
 	bestAccuracy   float64       // found so far, weighted over the ranges
 }
 
-// bestSingleCascades returns the best accuracy above a limit of one cascade per range, on any placement of so many
-// devices of a kind. Devices have time for a cascade if, for every set of models, its work is at most the time of
-// the devices that hold at least one of them. If nothing above the limit is found within the steps, or there are
-// too many cascades, it returns negative infinity.
+// bestSingleCascades returns the best accuracy above a limit, weighted over the ranges of rates, that one cascade per
+// range reaches on any placement of some devices of a kind. It shows that a bound at the limit is too low. Devices have
+// time for a cascade if, for every set of models, its work is at most the time of the devices that hold at least one of
+// them. If nothing above the limit is found within maxSteps, or there are too many cascades, it returns negative
+// infinity.
 func (c *gearChecker) bestSingleCascades(kind string, devices int, limit float64) float64 {
 	s := &singleSearch{checker: c, gear: c.gear, remainingSteps: maxSteps, bestAccuracy: limit}
 	if !s.listCascades(kind, devices) {
@@ -53,21 +54,22 @@ func (c *gearChecker) bestSingleCascades(kind string, devices int, limit float64
 	return math.Inf(-1)
 }
 
-// listCascades lists the cascades that the devices of a kind have time for, the most accurate first, the first
-// of them that has time at each range's edge, and the sets of models that a device holds. It returns false if
-// some range has no cascade, or if there are too many.
+// listCascades sets what the search over placements needs: loads, the cascades that the devices of a kind have time for
+// at the lowest edge, the most accurate first; firstFeasible, by range, the first of them that they have time for at
+// its upper edge; and the sets of models that a device holds. It returns false if some range has no cascade, no model
+// fits, or there are too many cascades.
 func (s *singleSearch) listCascades(kind string, devices int) bool {
 	names, grid := s.checker.familyAndGrid()
 	if math.Pow(float64(grid), float64(len(names))) > maxSingleCascades*float64(grid-1) {
 		return false
 	}
 	lowest := s.gear.Gears[0].ToQPS
-	w := s.checker.visitCascades(s.gear.SLOUS.D(), false, func(total, accuracy float64, byModel []float64) {
+	visitor := s.checker.visitCascades(s.gear.SLOUS.D(), false, func(total, accuracy float64, byModel []float64) {
 		if total*lowest <= float64(devices) {
 			s.loads = append(s.loads, cascadeLoad{accuracy, total, slices.Clone(byModel)})
 		}
 	}, kind)
-	if w == nil || len(s.loads) == 0 {
+	if visitor == nil || len(s.loads) == 0 {
 		return false
 	}
 	slices.SortFunc(s.loads, func(a, b cascadeLoad) int {
@@ -80,11 +82,12 @@ func (s *singleSearch) listCascades(kind string, devices int) bool {
 		}
 		s.firstFeasible = append(s.firstFeasible, feasible)
 	}
-	s.listSets(names, kind, w.secondsPerSample)
+	s.listSets(names, kind, visitor.secondsPerSample)
 	return len(s.sets) > 0
 }
 
-// listSets sets the sets of models that fit on a device of a kind together and can take no further model.
+// listSets sets the sets of models, as bits by index of names, that fit on a device of a kind together and can take no
+// further model. A model with infinite seconds per sample does not run on the kind.
 func (s *singleSearch) listSets(names []string, kind string, secondsPerSample []float64) {
 	pool := s.checker.Pool(kind)
 	fits := func(set uint32) bool {
@@ -111,8 +114,9 @@ func (s *singleSearch) listSets(names []string, kind string, secondsPerSample []
 	}
 }
 
-// placeSets tries all ways to give so many devices the sets of models from an index on, and keeps the best
-// accuracy that one cascade per range reaches on any of them, until the steps are used up.
+// placeSets tries all ways to give `devices` devices the sets of models from an index on, after the callers have placed
+// the sets before it. It keeps the best accuracy that one cascade per range reaches on any of them, until the steps are
+// used up.
 func (s *singleSearch) placeSets(set, devices int) {
 	if set+1 < len(s.sets) {
 		for n := 0; n <= devices && s.remainingSteps > 0; n++ {
@@ -136,10 +140,11 @@ func (s *singleSearch) placeSets(set, devices int) {
 	s.bestAccuracy = max(s.bestAccuracy, s.placementAccuracy())
 }
 
-// placementAccuracy returns the accuracy, by weight, of the best cascade of each range that the placement has
-// time for, or negative infinity if it does not exceed the best found so far.
+// placementAccuracy returns the accuracy, weighted over the ranges of rates, of the most accurate cascade of each range
+// that the current placement has time for. If it does not exceed the best found so far, or the steps are used up, it
+// returns negative infinity.
 func (s *singleSearch) placementAccuracy() float64 {
-	// remainingBest bounds what the ranges that follow may add.
+	// remainingBest bounds what the ranges that follow may add, and cascade is the index of the range's cascade.
 	sum, remainingBest, cascade := 0.0, 0.0, 0
 	for i, first := range s.firstFeasible {
 		remainingBest += s.gear.Gears[i].Weight * s.loads[first].accuracy
@@ -159,16 +164,18 @@ func (s *singleSearch) placementAccuracy() float64 {
 	return sum
 }
 
-// hasTimeFor reports whether the placement's devices have time for a cascade at a rate: for every set of the
-// models that it asks, their work must fit on the devices that hold one of them (Hall's condition).
+// hasTimeFor reports whether the placement's devices have time for a cascade at a rate (requests per second): for every
+// set of the models that it asks, their work must fit on the devices that hold one of them (Hall's condition). byModel
+// has the seconds of work per request by model, 0 if the cascade does not ask it. It counts as one step of the search.
 func (s *singleSearch) hasTimeFor(byModel []float64, rate float64) bool {
 	s.remainingSteps--
 	askedModels := uint32(0)
-	for m, t := range byModel {
-		if t > 0 {
+	for m, seconds := range byModel {
+		if seconds > 0 {
 			askedModels |= 1 << m
 		}
 	}
+	// All subsets of the asked models.
 	for set := askedModels; set > 0; set = (set - 1) & askedModels {
 		work := 0.0
 		for remaining := set; remaining > 0; remaining &= remaining - 1 {

@@ -18,8 +18,9 @@ import (
 	"inferplan/sim"
 )
 
-// compareTails simulates every gear alone at its upper edge, with the latencies of the plan and of today, on the
-// same arrivals. If latencies have not changed, it returns nothing.
+// compareTails simulates every gear (cascade of a range of rates) alone at its upper edge, with the batch times of the
+// plan and with those of today, on the same arrivals, and returns both tail latencies of each in microseconds. If
+// latencies have not changed, it returns nothing.
 func (c *gearChecker) compareTails(ctx context.Context, g *gearsToday) ([]kind.FigurePair, error) {
 	if !g.latenciesChanged {
 		return nil, nil
@@ -42,8 +43,9 @@ func (c *gearChecker) compareTails(ctx context.Context, g *gearsToday) ([]kind.F
 	return samples, nil
 }
 
-// tablesWithTimes returns the run-time tables of a plan with other batch times, by model and stage: those of
-// today, say.
+// tablesWithTimes returns the run-time tables of a plan with other batch times, planned ones or those of today: times
+// has them by model, stage of its pipelines, and batch size from 1, in the order of the tables' stages. Mean times
+// change by the same factor.
 func tablesWithTimes(p *formats.Plan, times [][][]time.Duration) (*policy.Tables, error) {
 	t, err := policies.Compile(p)
 	if err != nil {
@@ -66,8 +68,9 @@ func tablesWithTimes(p *formats.Plan, times [][][]time.Duration) (*policy.Tables
 	return t, nil
 }
 
-// gearTail simulates one gear alone at its upper edge, with some batch times, and returns the latency at the
-// plan's percentile.
+// gearTail simulates one gear of a plan, by index, alone at the upper edge of its range, with batch times by model and
+// stage, and returns the latency at the plan's percentile. The first quarter of the run, in which queues fill, does not
+// count.
 func gearTail(ctx context.Context, p *formats.Plan, gear int, times [][][]time.Duration) (time.Duration, error) {
 	tables, err := tablesWithTimes(p, times)
 	if err != nil {
@@ -82,7 +85,7 @@ func gearTail(ctx context.Context, p *formats.Plan, gear int, times [][][]time.D
 	tables.KindTables = &gearTables
 	tables.Models[0].RPS = rate
 
-	// Arrivals.
+	// Arrivals, for at least 8 s, 20 SLOs and 2000 requests.
 	slo := section.SLOUS.D()
 	length := time.Duration(max(8, 20*slo.Seconds(), 2000/rate) * float64(time.Second))
 	src, err := arrivals.Process(nil, seeded.New(p.Seed, "check/tail"), 0, rate, length)
@@ -92,8 +95,9 @@ func gearTail(ctx context.Context, p *formats.Plan, gear int, times [][][]time.D
 	return tailOfRun(ctx, p, sim.Config{Tables: tables, Source: src, Duration: length}, length/4)
 }
 
-// tailOfRun simulates a plan and returns the latency at its percentile over all requests that arrive from
-// firstArrival on. No request is refused, so the tail is that of all.
+// tailOfRun simulates a plan as configured, with the plan's policy, and returns the latency at the plan's percentile
+// over all requests that arrive from firstArrival on. No request is refused, so the tail is that of all. It sets the
+// policy and the times of requests in cfg.
 func tailOfRun(ctx context.Context, p *formats.Plan, cfg sim.Config, firstArrival time.Duration) (time.Duration, error) {
 	opt, err := policygear.ParseOptions(cfg.Tables, p.Policy.Params)
 	if err != nil {
