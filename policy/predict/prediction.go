@@ -64,8 +64,8 @@ func (table *TransitionTable) nextToken(cursor *Cursor) int32 {
 }
 
 // predictingRow returns the index of the row (the counts of what followed a path) that predicts at a cursor (a request's
-// path so far): the one of requests with the same feature (a bucket of the knowledge at the arrival) if such rows were
-// right more often in this application, else the one of all requests. If there is none, it returns -1.
+// path so far): the one of requests with the same feature (a property known at the arrival) if such rows were right more
+// often in this application, else the one of all requests. If there is none, it returns -1.
 func (table *TransitionTable) predictingRow(cursor *Cursor) int32 {
 	// Use the row with the feature if it has samples enough, and such rows were right more often in this application.
 	if row := table.featureRow(cursor); row >= 0 && cursor.rows[featureKind] == row {
