@@ -8,8 +8,10 @@ import (
 	"inferplan/sim/kernel"
 )
 
-// applyAction carries out one action of the policy, at the time of the event to which it answers. An action that the
-// run cannot carry out, such as a drop of a request that is not open, ends the run with an error.
+// applyAction carries out one action of the policy, at the time of the event to which it answers; tellPolicy calls it.
+// An action that the run cannot carry out, such as a drop of a request that is not open, ends the run with an error. Of
+// an action, Tag is a number whose meaning depends on the kind of the action: a timer, a gear (a cascade for a range of
+// rates), a search, or, for an eviction, 1 if the KV memory of the sequence is to be saved.
 func (l *loop) applyAction(action *policy.Action) {
 	switch action.Kind {
 	// Batches and requests.
@@ -26,7 +28,7 @@ func (l *loop) applyAction(action *policy.Action) {
 	case policy.Abort:
 		l.abortBatch(action.Batch)
 
-	// Networks, session states, and evictions from instances.
+	// Networks, session states (what a service keeps of a request on a device), and evictions from instances.
 	case policy.Load, policy.Unload:
 		if action.Kind == policy.Load && l.flow != nil && l.flow.stats != nil {
 			l.flow.stats.workerOrdered(action.Device)
@@ -125,7 +127,8 @@ func (l *loop) abortBatch(batchSlot int32) {
 }
 
 // endWithoutResult ends the batch in a slot, which was aborted or returned, in the tables of the run. Its tasks wait
-// again, unless their requests have ended; then the slots of the tasks are freed.
+// again, unless their requests have ended; then the slots of the tasks are freed, except those whose outputs other
+// tasks have yet to read.
 func (l *loop) endWithoutResult(batchSlot int32) {
 	for _, task := range l.batches.members(batchSlot) {
 		if !l.ledger.leaveBatch(task, policy.TaskWaiting) && l.flow != nil {

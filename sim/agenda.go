@@ -43,7 +43,8 @@ func (agenda *agenda) scheduleAfter(delay time.Duration, order policy.EventKind,
 }
 
 // peek returns the time and the order (within its instant) of the next entry of the heap or of the next arrival. If
-// there is none, both are larger than any real ones.
+// there is none, both are larger than any real ones. Of an arrival and an entry of the same time, the one of the lower
+// order is next.
 func (agenda *agenda) peek() (time.Duration, uint8) {
 	nextAt, order := time.Duration(1<<63-1), uint8(255)
 	if agenda.heap.Len() > 0 {
@@ -89,7 +90,8 @@ type entryRing struct {
 // push appends a copy of an entry.
 func (r *entryRing) push(entry agendaEntry) { *r.pushSlot() = entry }
 
-// pushSlot appends an entry and returns a pointer to it for the caller to fill in, which saves a copy. A full ring is doubled.
+// pushSlot appends an entry and returns a pointer to it for the caller to fill in, which saves a copy. A full ring is
+// doubled; its size is a power of two, so that a mask of size - 1 finds the place of an entry.
 func (r *entryRing) pushSlot() *agendaEntry {
 	if r.length == len(r.items) {
 		largerRing := make([]agendaEntry, max(16, 2*len(r.items)))

@@ -52,7 +52,7 @@ func (scenario *Scenario) workOf(requests float64) float64 {
 }
 
 // expectedRequests returns about how many requests a run of the scenario has: the sum of the models' rates, times the
-// load factor and the duration.
+// load factor and the duration. Rates of the scenario's own go before the planned ones.
 func (scenario *Scenario) expectedRequests() float64 {
 	rps := 0.0
 	for i := range scenario.Tables.Models {

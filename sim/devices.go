@@ -89,9 +89,9 @@ func newDeviceHost(loop *loop) *deviceHost {
 	return host
 }
 
-// handleEntry handles an agenda entry of this host that is due: the end of a run, a transfer or a load, or news for
-// the policy. An entry is void if its batch was aborted meanwhile (the slot's batch has another serial number) or its
-// device was lost (it has another fault epoch). It implements host.
+// handleEntry handles an agenda entry of this host that is due: the end of a run, a transfer or a load, or news for the
+// policy. An entry is void if its batch was aborted meanwhile (the slot's batch has another serial number) or its device
+// was lost (it has another fault epoch). It implements host. processEntry of the loop calls it.
 func (h *deviceHost) handleEntry(entry *agendaEntry) {
 	// The kind says which of the entry's fields have a meaning, see agendaEntry.
 	switch entry.kind {
@@ -148,11 +148,12 @@ func (h *deviceHost) handleEntry(entry *agendaEntry) {
 
 // dispatch is called when the policy has dispatched the batch in a slot: it joins the queue of its first device. A batch
 // that begins behind the first stage of its pipeline takes on tasks of earlier batches, and is first transferred from
-// the device that holds the tensors of its last task. It implements host.
+// the device that holds the tensors of its last task. It implements host. The host then owns the batch until its last
+// hop has ended.
 func (h *deviceHost) dispatch(batchSlot int32) {
 	batch := h.batches.at(batchSlot)
 	hop := h.batches.hopAt(batchSlot, 0)
-	batch.firstStage = h.tables.Stages[hop.Stage].Hop // its position in the pipeline
+	batch.firstStage = h.tables.Stages[hop.Stage].Hop // the position in the pipeline of the first stage that it runs
 	if batch.firstStage == 0 {
 		if batch.model >= 0 { // the report counts the batches of single models
 			h.ledger.acc.Batch(batch.model, int(batch.size), h.agenda.now)
@@ -160,6 +161,7 @@ func (h *deviceHost) dispatch(batchSlot int32) {
 		h.queueRun(batchSlot)
 		return
 	}
+	// It begins behind the first stage: fetch the tensors of its tasks first.
 	batch.sourceDevice = h.ledger.locations[h.batches.members(batchSlot)[batch.size-1]].device
 	batch.readyAt = h.agenda.now
 	h.links.queueTransfer(batchSlot)
@@ -205,9 +207,10 @@ func (h *deviceHost) bringInputs(task, device int32) {
 	h.agenda.scheduleAfter(h.loop.flow.bringTime(task, device), policy.TransferFinished, agendaEntry{kind: inputsArrivedEntry, start: h.agenda.now, subject: task, device: device, epoch: ticket})
 }
 
-// setDeviceUp makes a device fail (up is false) or come back, and tells the policy. When a device is lost, the
-// batches that run or wait there are lost with it; the policy aborts them when it hears of it. Networks that were
-// loaded while serving, and session states, are lost too. It implements host.
+// setDeviceUp makes a device fail (up is false) or come back (true), when a fault of the run is due, and tells the
+// policy. When a device is lost, the batches that run or wait there are lost with it; the policy aborts them when it
+// hears of it. Networks that were loaded while serving, and session states (what services keep of requests there), are
+// lost too. It implements host.
 func (h *deviceHost) setDeviceUp(deviceIndex int32, up bool) {
 	device := &h.devices[deviceIndex]
 	if device.isDown != up {
@@ -399,6 +402,7 @@ func (h *deviceHost) reportRun(entry *agendaEntry) {
 	batch := h.batches.at(entry.batchSlot())
 
 	// Note what the event will say, because the batch changes below. Stages are counted within the pipeline.
+	// isLastHop: the batch was dispatched no further. isPart: its pipeline has more stages behind this one.
 	model, service, isLastHop, hop, end := batch.model, batch.service, batch.hopIndex+1 == batch.numHops, batch.firstStage+entry.hopIndex, h.agenda.now-batch.reportDelay
 	isPart := isLastHop && int32(hop)+1 < batch.stages
 
@@ -427,8 +431,9 @@ func (h *deviceHost) reportRun(entry *agendaEntry) {
 	h.resumeAfterBatch(entry.device)
 }
 
-// resumeAfterBatch is called when a batch has ended a run on a device and the policy has heard of it. It carries out what waited for the end of a batch on a device: unloads of networks, and dropping
-// session states for which there is no memory.
+// resumeAfterBatch is called when a batch has ended a run on a device and the policy has heard of it. It carries out
+// what waited for that: unloads of networks, and drops of session states (what services keep of requests) for which
+// there is no memory.
 func (h *deviceHost) resumeAfterBatch(device int32) {
 	if h.loader != nil {
 		h.loader.unloadUnused(device)
@@ -484,7 +489,8 @@ func (h *deviceHost) busyTime(deviceIndex int32) time.Duration {
 }
 
 // checkIdle is called at the end of a run. It returns an error if a device still works, or its language model holds
-// memory: then the simulator has lost something. It implements host.
+// memory: then the simulator has lost something. It implements host. A service of -1 means that no language model runs
+// on a device.
 func (h *deviceHost) checkIdle() error {
 	for deviceIndex := range h.devices {
 		if device := &h.devices[deviceIndex]; device.busy || device.firstWaiting >= 0 {

@@ -63,9 +63,9 @@ func endingOf(loop *loop) endingRule {
 // directEnding answers a request when the batch of its only task ends.
 type directEnding struct{ loop *loop }
 
-// batchRan answers the requests of a batch that has ended. They have one task each, in the slot of the same number.
-// The answer reaches the client later by Egress. Requests that were dropped while they ran only free their slots. It
-// implements endingRule.
+// batchRan answers the requests of a batch that has ended. They have one task each, in the slot of the same number. The
+// answer reaches the client later by Egress. Requests that were dropped while they ran only free their slots. It
+// implements endingRule. The second parameter, the device, does not matter here.
 func (e directEnding) batchRan(batchSlot, _ int32) {
 	loop := e.loop
 	answeredAt := loop.agenda.now + loop.cfg.Egress

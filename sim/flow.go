@@ -34,8 +34,9 @@ type taskRecord struct {
 	prompt, output, ask int32
 }
 
-// newFlowEnding returns the ending rule for requests with several tasks. If the run has no Control, which knows what
-// follows a task, it returns nil.
+// newFlowEnding returns the ending rule for requests with several tasks, which says what follows when a batch has ended,
+// and enters it into the run as run.flow. It also makes the collectors of figures and the store of session states, each
+// nil if the plan has no use for it. If the run has no Control, which knows what follows a task, it returns nil.
 func newFlowEnding(run *loop) endingRule {
 	if run.cfg.Control == nil {
 		return nil
@@ -56,7 +57,8 @@ func (f *flowEnding) beginRequest(req, model int32) {
 }
 
 // batchRan counts the times of a batch that has ended on a device, ends its tasks, and reveals the tasks that follow.
-// The run itself may have ended earlier than now, by reportDelay. It implements endingRule.
+// The run itself may have ended earlier than now, by reportDelay. It implements endingRule. What a language model ran is
+// counted by its iterations elsewhere, so f.work leaves it out.
 func (f *flowEnding) batchRan(batchSlot, device int32) {
 	loop := f.loop
 	batch := loop.batches.at(batchSlot)
@@ -67,6 +69,7 @@ func (f *flowEnding) batchRan(batchSlot, device int32) {
 	if f.work != nil && flows.WorkflowTablesOf(loop.tables).LanguageModelOf(batch.service) == nil {
 		f.work.addBatch(batch.service, device, loop.currentEntry.start, end, len(loop.batches.members(batchSlot)))
 	}
+	// FollowTask, which FinishTasks calls for every task, reads the device and the pipeline from here.
 	f.device, f.pipeline = device, batch.pipeline
 	f.ledger.tasks.FinishTasks(loop.batches.members(batchSlot))
 }
@@ -77,8 +80,10 @@ func (f *flowEnding) LeaveBatch(task int32, newState policy.TaskState) bool {
 	return f.ledger.leaveBatch(task, newState)
 }
 
-// FollowTask is called for each task that has ended, to find out what follows: it stores the session state that the
-// task leaves, and tells the Control the outcome that the run's truth has for it. It implements policy.TaskHost.
+// FollowTask is called for each task that has ended, to find out what follows: it stores the session state that the task
+// leaves, and tells the Control the outcome that the run's truth has for it. It implements policy.TaskHost. The device
+// and the pipeline of its batch are in f.device and f.pipeline, where batchRan has put them. Without a truth the outcome
+// is 0.
 func (f *flowEnding) FollowTask(task int32) {
 	loop := f.loop
 	f.ledger.locations[task].device, f.records[task].endedAt = f.device, loop.agenda.now
@@ -120,8 +125,9 @@ func (f *flowEnding) AnswerRequest(req int32) {
 	f.loop.answerRequest(req)
 }
 
-// NoteTask records a task that has just been revealed, before the policy hears of it: its work, its tokens and the
-// time. It implements policy.TaskHost.
+// NoteTask records a task that has just been revealed (its inputs have ended), before the policy hears of it: its work
+// relative to the usual one, the tokens of its prompt and output, the time, and the step that asks a language model for
+// it (ask: its index in GenerationSteps plus 1, or 0 if none does). It implements policy.TaskHost.
 func (f *flowEnding) NoteTask(revealed *policy.RevealedTask) {
 	loop := f.loop
 
@@ -142,6 +148,7 @@ func (f *flowEnding) NoteTask(revealed *policy.RevealedTask) {
 	}
 
 	// Enter what is known of it.
+	// It has run no stage yet (-1).
 	f.ledger.locations[revealed.Task] = taskLocation{lastStage: -1}
 	record := &f.records[revealed.Task]
 	record.work, record.revealedAt, record.prompt, record.output, record.ask = revealed.Work, loop.agenda.now, revealed.Prompt, revealed.Output, revealed.Ask
@@ -174,8 +181,8 @@ func (f *flowEnding) BringInputs(task, device int32) {
 	f.loop.hosts[f.loop.hostByDevice[device]].bringInputs(task, device)
 }
 
-// inputsArrived tells the policy that the inputs of a task are at a device. It does nothing
-// if the task has ended or was placed elsewhere meanwhile.
+// inputsArrived tells the policy that the inputs of a task are at a device. It does nothing if the task has ended or was
+// placed elsewhere meanwhile: then the ticket of the placement, which the entry has as its epoch, is an old one.
 func (f *flowEnding) inputsArrived(entry *agendaEntry) {
 	loop, task := f.loop, entry.task()
 	if !f.ledger.tasks.IsPlaceCurrent(task, entry.epoch) {

@@ -30,13 +30,15 @@ type fluidRelaxation struct {
 }
 
 // acceptIfInTime reports whether a request that arrives at the given time can be answered within the SLO beside the
-// requests accepted before, and accepts it if so. In every module its work must end by the deadline less the least
-// time of what follows.
+// requests accepted before, and accepts it if so. In every module its work starts once the work accepted before is done
+// (freeAt) and the modules before it could have ended (timeBefore), and it must end by the deadline less the least time
+// of what follows (timeAfter).
 func (f *fluidRelaxation) acceptIfInTime(arrivedAt, slo time.Duration) bool {
 	for module := range f.rate {
 		if f.rate[module] == nil { // not every request visits the module
 			continue
 		}
+		// The limit of a module is the deadline less what follows. The new times become valid only if all modules are in time.
 		f.nextFreeAt[module] = f.workDoneAt(module, max(f.freeAt[module], arrivedAt+f.timeBefore[module]), arrivedAt+slo-f.timeAfter[module])
 		if f.nextFreeAt[module] > arrivedAt+slo-f.timeAfter[module] {
 			return false
@@ -77,6 +79,7 @@ func (f *flowStats) maxGoodRequests() int64 {
 		return -1
 	}
 	slo := f.loop.tables.Models[0].SLO
+	// Bound counts the accepted requests of every second, as the returned sum counts those of the run.
 	relaxed, sum := f.relaxedProblem(), int64(0)
 	for _, arrivedAt := range f.arrivalTimes {
 		if relaxed.acceptIfInTime(arrivedAt, slo) && f.loop.ledger.acc.IsCounted(arrivedAt) {
@@ -87,9 +90,10 @@ func (f *flowStats) maxGoodRequests() int64 {
 	return sum
 }
 
-// relaxedProblem returns the fluid relaxation of the run's only application: for each module that every request
-// visits once, how many requests its workers serve in each second, and the least times that a request needs before
-// and after it.
+// relaxedProblem returns the fluid relaxation of the run's only application: for each module that every request visits
+// once, how many requests its workers serve in each second, and the least times that a request needs before and after
+// it. The rates of other modules stay nil, and they limit nothing. Modules that share their devices get one more
+// constraint.
 func (f *flowStats) relaxedProblem() *fluidRelaxation {
 	app, services := &f.tables.Apps[0], int(f.services)
 	relaxed := &fluidRelaxation{rate: make([][]float64, services), timeBefore: make([]time.Duration, services), timeAfter: make([]time.Duration, services), freeAt: make([]time.Duration, services), nextFreeAt: make([]time.Duration, services)}
@@ -129,15 +133,17 @@ func (f *flowStats) relaxedProblem() *fluidRelaxation {
 	return relaxed
 }
 
-// addSharedDevices adds one more constraint to the relaxation for modules that share all of their devices: the
-// devices serve a request as one module whose time is the sum of the modules' least times. before and after are the
-// least times outside of these modules. visits says, by service, how often every request visits it.
+// addSharedDevices adds one more constraint to the relaxation for each set of modules that share all of their devices:
+// the devices serve a request as one module whose time is the sum of the modules' least times. Each constraint is
+// appended to the lists of the relaxation like a further module. visits[service] is how often every request visits the
+// service; those with other than one visit have no constraint of their own and are left out.
 func (f *flowStats) addSharedDevices(relaxed *fluidRelaxation, visits []int) {
 	handled := make([]bool, f.services)
 	for module := range handled {
+		// The least times that a request needs before and after the modules of this set.
 		var before, after time.Duration
 
-		// Requests per second that the devices serve, if each visits all modules joined so far.
+		// By second of the run: requests per second that the devices serve, if each visits all modules joined so far.
 		var rates []float64
 		workers := f.tables.Modules[module].Workers
 
@@ -167,7 +173,8 @@ func (f *flowStats) addSharedDevices(relaxed *fluidRelaxation, visits []int) {
 	}
 }
 
-// minTime returns the least time of a service's task: that of a batch of one on its fastest kind of device.
+// minTime returns the least time of a service's task: that of a batch of one (Infer[0]) on its fastest kind of device. A
+// service has one pipeline, of a single stage, for each kind of device.
 func (f *flowStats) minTime(service int32) time.Duration {
 	shortest, serviceTable := time.Duration(0), &f.loop.tables.Services[service]
 	for pipeline := serviceTable.FirstPipeline; pipeline < serviceTable.FirstPipeline+serviceTable.NumPipelines; pipeline++ {
@@ -178,14 +185,15 @@ func (f *flowStats) minTime(service int32) time.Duration {
 	return shortest
 }
 
-// serviceRates returns how many requests the workers of a service can serve in every second,
-// at the batch size with the least time per request. Workers that leave still serve what
-// they have, so the workers of the second before count too.
+// serviceRates returns, by second of the run, how many requests per second the workers of a service (devices that run
+// it) can serve, at the batch size with the least time per request. Workers that leave still serve what they have, so
+// the workers of the second before count too.
 func (f *flowStats) serviceRates(service int32) []float64 {
 	maxRate, serviceTable := 0.0, &f.loop.tables.Services[service]
 	for pipeline := serviceTable.FirstPipeline; pipeline < serviceTable.FirstPipeline+serviceTable.NumPipelines; pipeline++ {
-		for second, runTime := range f.loop.tables.Stages[f.loop.tables.Pipelines[pipeline].FirstStage].Infer {
-			maxRate = max(maxRate, float64(second+1)/runTime.Seconds())
+		// Infer has the run times of a stage by batch size - 1.
+		for sizeIndex, runTime := range f.loop.tables.Stages[f.loop.tables.Pipelines[pipeline].FirstStage].Infer {
+			maxRate = max(maxRate, float64(sizeIndex+1)/runTime.Seconds())
 		}
 	}
 	workers := f.totals.Modules[service].Workers

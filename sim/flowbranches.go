@@ -42,8 +42,9 @@ func newBranchTruth(tables *policy.Tables, graphTables *flows.GraphTables, seed 
 	return truth
 }
 
-// Arrive draws for a request that arrives a number from [0,1) for each node, which later decides the branch there. So
-// a request's branches do not depend on what the policy does. It implements Truth.
+// Arrive draws for a request that arrives a number from [0,1) for each node of its application, which later decides the
+// branch there; the draws of a request slot stand at slot * maxNodes. So a request's branches do not depend on what the
+// policy does. It implements Truth (what requests really do).
 func (w *branchTruth) Arrive(req int32, request *arrivals.Request) {
 	for int(req) >= len(w.apps) {
 		w.apps = append(w.apps, 0)
@@ -57,8 +58,9 @@ func (w *branchTruth) Arrive(req int32, request *arrivals.Request) {
 	}
 }
 
-// Outcome returns the branch that a request takes at the node whose service the pipeline runs, by its chances and
-// the number drawn at its arrival. A service without branches has outcome 0. It implements Truth.
+// Outcome returns the branch that a request takes at the node whose service the pipeline runs, by the chances of the
+// branches and the number drawn at its arrival. At a node without branches it is 0. The second result, the level (how
+// certain a model is), is 0. It implements Truth.
 func (w *branchTruth) Outcome(req, _, pipeline int32) (outcome policy.Outcome, level int64) {
 	service := w.tables.Pipelines[pipeline].Service
 	for nodeIndex := range w.graphTables.Apps[w.apps[req]].Nodes {

@@ -22,9 +22,9 @@ const (
 	cascadeDevices  = 250
 )
 
-// RequestDivisor returns by how much a test of what a plan sustains divides its number of
-// requests, because each costs much. Those to language models are never divided: among fewer
-// requests, too few would have long answers.
+// RequestDivisor returns by how much a test of the load that a plan sustains divides its number of requests, because
+// each costs much to simulate: more for cascades on many devices, and for workflows. Requests to language models are
+// never divided: among fewer requests, too few would have long answers.
 func RequestDivisor(tables *policy.Tables) float64 {
 	switch {
 	case gears.TablesOf(tables) != nil:

@@ -8,7 +8,7 @@ import (
 	dropping "inferplan/policy/drop"
 )
 
-// setFlow puts the figures of a run of applications into the result and, if there is one, into its report. Bound is
+// setFlow puts the figures of a run of applications into the result and, if there is one, into its report. flow.Bound is
 // the number of requests that any policy could have answered in time, -1 if it is not known.
 func (r *Result) setFlow(flow *FlowResult) {
 	r.Flow = flow
@@ -76,8 +76,8 @@ func (m *FlowModule) moduleReport(stats *dropping.RunStatistics, moduleIndex int
 	return report
 }
 
-// millisecondQuantiles returns quantiles of times that were counted by whole milliseconds: counts[ms] is how many
-// took ms. If all counts are 0, it returns nil.
+// millisecondQuantiles returns quantiles of times that were counted by whole milliseconds: counts[ms] is how many took
+// ms. If all counts are 0, it returns nil. It returns the quantiles 0.5, 0.9 and 0.99 in microseconds.
 func millisecondQuantiles(counts []int64) *formats.TimeQuantiles {
 	total := int64(0)
 	for _, count := range counts {
@@ -100,8 +100,9 @@ func millisecondQuantiles(counts []int64) *formats.TimeQuantiles {
 	return &formats.TimeQuantiles{P50US: quantile(.5), P90US: quantile(.9), P99US: quantile(.99)}
 }
 
-// worstWindow returns the least goodput and the largest drop rate of the windows with a width
-// in seconds. Windows with fewer than five requests per second do not count.
+// worstWindow returns the least goodput (share of requests answered in time) and the largest drop rate (share of all
+// others) of the windows of a width in seconds, which lie side by side. Windows with fewer than five requests per second
+// do not count. Without any that counts, goodput is 1.
 func (f *FlowResult) worstWindow(width int) formats.FlowWindow {
 	worst := formats.FlowWindow{WidthUS: document.Micros(time.Duration(width) * time.Second), Goodput: 1}
 	for first := 0; first+width <= len(f.Seconds); first += width {
@@ -122,8 +123,8 @@ func (f *FlowResult) windowSum(first, width int) FlowSecond {
 	return window
 }
 
-// OverloadedWindows adds up the windows of ten seconds in which more requests arrived than the workers
-// could serve, and returns the number of these windows.
+// OverloadedWindows adds up the windows of ten seconds, side by side, in which more requests arrived than the workers
+// could serve (Capacity, requests), and returns the sums and the number of these windows.
 func (f *FlowResult) OverloadedWindows() (sum FlowSecond, windows int) {
 	const width = 10
 	for first := 0; first+width <= len(f.Seconds); first += width {

@@ -60,14 +60,16 @@ type flowStats struct {
 	presentSince     []time.Duration // by device: when its worker was decided for; -1 if there is none
 }
 
-// newFlowStats returns the collector of figures of applications for a run. For plans of other kinds it returns nil.
-// It also makes the random outcomes of branches, if the applications have some and the run was given no truth (what
-// requests really do).
+// newFlowStats returns the collector of figures of applications for a run. For plans of other kinds it returns nil. It
+// also makes the random outcomes of branches, if the applications have some and the run was given no truth (what
+// requests really do). Such a truth is put into the run.
 func newFlowStats(loop *loop) *flowStats {
 	tables := flows.GraphTablesOf(loop.tables)
 	if tables == nil {
 		return nil
 	}
+	// By service: workersUp, the workers (a module on a device) that serve. By device: its services, whether it serves,
+	// whether a load of it was ordered, and since when it has been in use (-1 means that it is not).
 	stats := &flowStats{loop: loop, tables: tables, services: int32(len(loop.tables.Services)), workersUp: make([]int32, len(loop.tables.Services)), servicesByDevice: make([][]int32, len(loop.tables.Devices)), isServing: make([]bool, len(loop.tables.Devices)), isLoadOrdered: make([]bool, len(loop.tables.Devices)), presentSince: make([]time.Duration, len(loop.tables.Devices))}
 
 	// Count the workers that are loaded from the start.
@@ -87,7 +89,8 @@ func newFlowStats(loop *loop) *flowStats {
 	return stats
 }
 
-// addRequest counts a new request for the second of its arrival, and clears the run times of its slot, one for each service.
+// addRequest counts a new request for the second of its arrival, and clears the run times of its slot. runTimes has one
+// time per service for each slot, at slot * services.
 func (f *flowStats) addRequest(req int32) {
 	for int(req+1)*int(f.services) > len(f.runTimes) {
 		f.runTimes = append(f.runTimes, 0)
@@ -136,8 +139,9 @@ func (f *flowStats) addBatch(service int32, duration time.Duration, members []in
 	}
 }
 
-// addDrop counts a dropped request, at the module of the task that caused the drop. A task
-// of -1 stands for the entry.
+// addDrop counts a dropped request, at the module of the task that caused the drop, and its run time so far as in vain.
+// A task of -1, or a task slot that belongs to another request by now, stands for the entry: the module of the
+// application's first node.
 func (f *flowStats) addDrop(req, task int32) {
 	request := &f.loop.ledger.requests[req]
 	service := f.tables.Apps[request.model].Nodes[0].Service
@@ -186,7 +190,8 @@ func (f *flowStats) workerOrdered(device int32) {
 }
 
 // workerChanged notes that a device's worker was loaded, or unloaded. After an unload the device is no longer used,
-// unless another load was ordered.
+// unless another load was ordered. presentSince is when a device came into use, and -1 means that it is not in use; the
+// time in use is added up in DeviceTime.
 func (f *flowStats) workerChanged(device int32, isLoaded bool) {
 	f.setServing(device, isLoaded)
 	switch {
@@ -225,7 +230,8 @@ func (f *flowStats) deviceFault(device int32, up bool) {
 	}
 }
 
-// fillWorkerCounts stores the current number of workers for all seconds before now that have none.
+// fillWorkerCounts stores the current number of workers of every service for all seconds before now that have none. It
+// is called before that number changes, and at the end.
 func (f *flowStats) fillWorkerCounts(now time.Duration) {
 	for service := range f.totals.Modules {
 		module := &f.totals.Modules[service]
@@ -265,7 +271,8 @@ func (f *flowStats) addResult(result *Result) {
 }
 
 // capacityIn returns how many requests per second the workers that are present in a second of the run can serve: the
-// least over the modules that every request visits, at their planned batch sizes.
+// least over the modules that every request visits, at their planned batch sizes. A worker serves batch / run time,
+// times the share of its device's time that the plan gives the module. Without any such module it returns 0.
 func (f *flowStats) capacityIn(second int) float64 {
 	minRate, found := 0.0, false
 	for app := range f.tables.Apps {

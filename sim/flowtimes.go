@@ -5,8 +5,9 @@ import "time"
 // unitWork is the usual work of a task (policy.RevealedTask.Work).
 const unitWork = 1_000_000
 
-// batchTime returns how long the run of a batch takes, whose usual time is runTime: that multiplied by the largest
-// work of its tasks (0 counts as the usual work), plus the time to compute session states that are not on the device.
+// batchTime returns how long the run of a batch takes, whose usual time is runTime: that multiplied by the largest work
+// of its tasks (0 counts as the usual work), plus the time to compute session states that are not on the device. Work is
+// in units of unitWork, which is the usual work of a task. startRun calls it for a batch that starts.
 func (f *flowEnding) batchTime(batchSlot int32, runTime time.Duration) time.Duration {
 	maxWork := int64(0)
 	for _, task := range f.loop.batches.members(batchSlot) {
@@ -26,8 +27,8 @@ func (f *flowEnding) batchTime(batchSlot int32, runTime time.Duration) time.Dura
 }
 
 // bringTime returns how long it takes from now until the inputs of a placed task are at a device. The inputs move in
-// parallel, each from the later of when it was ready and when the task was placed. Without times in the run's
-// configuration it returns 0.
+// parallel, each from the later of when it was ready and when the task was placed. PlaceTime and MoveTime are times from
+// the run's configuration, of a task and of one input; without either it returns 0. An input of -1 is none.
 func (f *flowEnding) bringTime(task, device int32) time.Duration {
 	loop := f.loop
 	if loop.cfg.PlaceTime != nil {

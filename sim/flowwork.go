@@ -28,7 +28,7 @@ type workflowStats struct {
 }
 
 // newWorkflowStats returns the collector of what devices did in a run of workflows. If the plan has no workflows, it
-// returns nil.
+// returns nil. In loadStart, by device, -1 means that no load runs.
 func newWorkflowStats(loop *loop) *workflowStats {
 	workflows := flows.WorkflowTablesOf(loop.tables)
 	if workflows == nil || len(workflows.Apps) == 0 {
@@ -58,8 +58,9 @@ func (w *workflowStats) addBatch(service, device int32, start, end time.Duration
 	w.addRunTime(device, start, end)
 }
 
-// addRunTime counts the time from start to end in which a device ran, as far as it is in the counted time, and how
-// much of it overlaps with loads. Loads that have ended cannot overlap later runs and are forgotten.
+// addRunTime counts the time from start to end in which a device ran, as far as it is in the counted time, and how much
+// of it overlaps with loads. Loads that have ended cannot overlap later runs and are forgotten. A load that still runs
+// (loadStart of 0 or more) overlaps from its start on.
 func (w *workflowStats) addRunTime(device int32, start, end time.Duration) {
 	runSpan := w.countedSpan.intersect(timeSpan{start, end})
 	w.totals.runTime += runSpan.length()
@@ -151,8 +152,9 @@ func poolWork(pooled *Result, results []*Result) {
 	pooled.setWork(total)
 }
 
-// addWorkflowParts adds to the configuration what workflows need beside the tables: the
-// times of transfers between devices, and the draws of their branches.
+// addWorkflowParts adds to the configuration of a run of workflows what they need beside the tables: the times of
+// transfers between devices (MoveTime), and random draws for the branches (the choices of Control). For other plans it
+// does nothing.
 func (config *Config) addWorkflowParts() {
 	workflows := flows.WorkflowTablesOf(config.Tables)
 	if workflows == nil {

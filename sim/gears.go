@@ -26,8 +26,9 @@ func (g *GearResult) Accuracy() float64 {
 	return float64(g.Correct) / float64(g.Answered)
 }
 
-// ExpectedAccuracy returns the mean accuracy of the gears on all samples, weighted by the
-// requests that arrived under each. It does not depend on which samples a run drew.
+// ExpectedAccuracy returns the mean accuracy of the plan's gears (a gear is a cascade of models for a range of rates) on
+// all recorded samples, each weighted by the requests that arrived while it was in force. It does not depend on which
+// samples a run drew. Without requests it returns 0.
 func (g *GearResult) ExpectedAccuracy(tables *gear.Tables) float64 {
 	total, correct := 0.0, 0.0
 	for gearIndex, accuracy := range tables.GearAccuracies() {
@@ -68,8 +69,9 @@ type cascadeEnding struct {
 	totals GearResult
 }
 
-// newCascadeEnding returns the ending rule of a gear plan (cascades of models). For plans of other kinds it returns
-// nil. The rule is also the truth of the run: the answers are the plan's recorded samples.
+// newCascadeEnding returns the ending rule of a gear plan (cascades of models), which says what happens to a request
+// when its batch has ended. For plans of other kinds it returns nil. The rule is also put into the run as its truth:
+// each request stands for one of the plan's recorded samples, which says how each model answers it.
 func newCascadeEnding(loop *loop) endingRule {
 	tables := gear.TablesOf(loop.tables)
 	if tables == nil {
@@ -81,8 +83,9 @@ func newCascadeEnding(loop *loop) endingRule {
 }
 
 // batchRan is called when a model of a cascade has answered a batch. It tells the policy the level (how certain the
-// model is) of each answer, which the plan has recorded; the policy then completes the request or sends it on. One
-// event is reused for all of them, because no action of a gear's policy needs another.
+// model is) of each answer, which the plan has recorded by pipeline and sample; the policy then completes the request or
+// sends it on. Requests that were dropped meanwhile are left out. One event is reused for all, because no action of a
+// gear's policy begins another event.
 func (c *cascadeEnding) batchRan(batchSlot, device int32) {
 	loop := c.loop
 	pipeline := loop.batches.at(batchSlot).pipeline

@@ -58,6 +58,7 @@ func newGenerationStats(loop *loop, workflows *flows.WorkflowTables) *generation
 		model := GeneratedModel{}
 		if languageModel := workflows.LanguageModelOf(int32(service)); languageModel != nil {
 			model.Name = loop.tables.Services[service].Name
+			// KV is the largest KV memory, in tokens, that the model has on any kind of device.
 			for kind := range languageModel.Engines {
 				model.KV = max(model.KV, languageModel.Engines[kind].KVTokens)
 			}
@@ -74,8 +75,9 @@ func newGenerationStats(loop *loop, workflows *flows.WorkflowTables) *generation
 	return stats
 }
 
-// sequenceReady notes when a sequence (one answer of a language model) could have begun: when its task was revealed
-// and all of its inputs had ended. The time to the first token counts from then.
+// sequenceReady is called when a sequence (one answer of a language model) joins an engine. It notes when the sequence
+// could have begun: when its task was revealed and all of its inputs had ended (an input of -1 is none). The time to the
+// first token counts from then.
 func (stats *generationStats) sequenceReady(task int32) {
 	for int(task) >= len(stats.sequences) {
 		stats.sequences = append(stats.sequences, sequenceTimes{})
@@ -95,8 +97,9 @@ func (stats *generationStats) firstToken(task int32) {
 	stats.sequences[task].firstTokenAt = stats.loop.agenda.now
 }
 
-// addIteration counts an iteration of the language model of an engine that begins now: its duration, and that once
-// for each running sequence. More KV memory in use than there is ends the run with an error.
+// addIteration counts an iteration of the language model of an engine that begins now: its duration, and that once more
+// for each sequence in the batch, so that SequenceTime / IterationTime is the mean number of sequences. It also notes
+// the peak of the KV memory in use; more than there is ends the run with an error.
 func (stats *generationStats) addIteration(engine *llmEngine, duration time.Duration) {
 	model := &stats.totals.Models[engine.service]
 	if model.PeakKV = max(model.PeakKV, engine.simulation.UsedKV()); model.PeakKV > model.KV {
@@ -108,9 +111,9 @@ func (stats *generationStats) addIteration(engine *llmEngine, duration time.Dura
 	}
 }
 
-// sequenceEnded counts the sequence of a task (one answer of a language model) that ends now, with its tokens. If a
-// step of an application asked for it, its time to the first token (TTFT) and per further token (TPOT) count for the
-// step.
+// sequenceEnded counts the sequence of a task (one answer of a language model) that ends now, with its tokens, if that
+// is in the counted time (after the warm-up). If a step of an application asked for it (record.ask is the step's index
+// in totals.Segments plus 1, or 0), its time to the first token (TTFT) and per further token (TPOT) count for the step.
 func (stats *generationStats) sequenceEnded(task int32) {
 	if !stats.countedSpan.contains(stats.loop.agenda.now) {
 		return
@@ -133,8 +136,9 @@ func (stats *generationStats) sequenceEnded(task int32) {
 	}
 }
 
-// engineStopped is called when the language model of a device has no sequence left, or the device is lost. It adds
-// the counts and the run time since the model started there.
+// engineStopped is called when the language model of a device has no sequence left, or the device is lost. It adds the
+// counts and the run time since the model started there. countsAtStart has the engine's counts of that time, because the
+// engine counts on over all models.
 func (stats *generationStats) engineStopped(engine *llmEngine, device int32) {
 	model, counts := &stats.totals.Models[engine.service], engine.simulation.Counts()
 	model.Preempted, model.MadeTokens = model.Preempted+counts.Preempted-engine.countsAtStart.Preempted, model.MadeTokens+counts.Output-engine.countsAtStart.Output

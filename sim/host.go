@@ -142,8 +142,8 @@ func (table *batchTable) init(tables *policy.Tables) {
 	table.grow(64 + 4*int32(len(tables.Devices)))
 }
 
-// grow makes the table as large as this many slots. Each slot has space for maxStages hops and maxBatch tasks.
-// Existing batches stay in their slots.
+// grow makes the table as large as this many slots. Each slot has space for maxStages hops and maxBatch tasks. Existing
+// batches stay in their slots. A hop is a stage of a batch on a device.
 func (table *batchTable) grow(batchSlots int32) {
 	batches := make([]batchState, batchSlots)
 	copy(batches, table.list)

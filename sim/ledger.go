@@ -91,9 +91,9 @@ func (ledger *ledger) leaveBatch(task int32, newState policy.TaskState) bool {
 	return false
 }
 
-// dropRequest ends a request without an answer, as the policy orders, and counts it with the reason. For its
-// client's share, a missed deadline or a lost worker counts as late. It returns an error if the request is not
-// open.
+// dropRequest ends a request without an answer, as the policy orders, and counts it with the reason. It also records the
+// end for the share that the request's client has of the model; there a missed deadline or a lost worker counts as late.
+// It returns an error if the request is not open.
 func (ledger *ledger) dropRequest(now time.Duration, requestSlot int32, reason policy.DropReason) error {
 	if requestSlot < 0 || int(requestSlot) >= len(ledger.requests) || ledger.requests[requestSlot].state != requestOpen {
 		return fmt.Errorf("the policy drops request slot %d, which is not open", requestSlot)

@@ -75,7 +75,7 @@ func (network *linkNetwork) queueTransfer(batchSlot int32) {
 }
 
 // transferTime returns how long the transfer of a batch to its current hop takes: as the service says, which is given
-// the planned time. From a device to itself it returns 0.
+// the planned time. From a device to itself it returns 0. A planned time of 0 stays 0.
 func (network *linkNetwork) transferTime(batchSlot int32) time.Duration {
 	batch := network.batches.at(batchSlot)
 

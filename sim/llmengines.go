@@ -92,8 +92,9 @@ func (engines *llmEngines) startModel(batchSlot, deviceIndex int32) bool {
 	return true
 }
 
-// addSequence gives the sequence of a batch (which has one task) to the language model that runs on a device. It
-// takes part from the next iteration on. A sequence that could never fit the memory ends the run with an error.
+// addSequence gives the sequence of a batch (which has one task) to the language model that runs on a device. It takes
+// part from the next iteration on. A sequence that could never fit the memory ends the run with an error. It also notes
+// since when the sequence could have begun.
 func (engines *llmEngines) addSequence(batchSlot, deviceIndex int32) {
 	batch, engine := engines.batches.at(batchSlot), &engines.engines[deviceIndex]
 	batch.activity = generatesTokens
@@ -107,9 +108,10 @@ func (engines *llmEngines) addSequence(batchSlot, deviceIndex int32) {
 	engines.queueIteration(deviceIndex)
 }
 
-// tokenCounts returns the tokens of a task's prompt and answer: its own, or the usual ones scaled by its work. If the
-// state of its session is not on the device, that is computed anew and counts as prompt. Both are cut to the KV
-// memory, so that each sequence can end.
+// tokenCounts returns the tokens of a task's prompt and answer: those that came with the task or, where these are 0, the
+// model's usual ones scaled by the task's work. If the state of its session (what the service keeps of the request) is
+// not on the device, that is computed anew and counts as prompt. Both are cut to the KV memory, so that each sequence
+// can end.
 func (engines *llmEngines) tokenCounts(task, batchSlot int32) (prompt, output int32) {
 	record := &engines.loop.flow.records[task]
 	model := engines.workflows.LanguageModelOf(engines.batches.at(batchSlot).service)
@@ -141,8 +143,9 @@ func (engines *llmEngines) queueIteration(deviceIndex int32) {
 	}
 }
 
-// startIteration is called by the entry that queueIteration has put on the agenda. It starts the next iteration of a device's language model (one token for each sequence, or a part of
-// a prompt). If no sequence is left, the model stops and the device takes its next batch.
+// startIteration is called by the entry that queueIteration has put on the agenda. It starts the next iteration of a
+// device's language model (one token for each sequence, or a part of a prompt), and puts its end on the agenda. If no
+// sequence is left, the model stops (service -1) and the device takes its next batch.
 func (engines *llmEngines) startIteration(deviceIndex int32) {
 	engine := &engines.engines[deviceIndex]
 	engine.iterationQueued = false
@@ -161,8 +164,9 @@ func (engines *llmEngines) startIteration(deviceIndex int32) {
 	engines.agenda.scheduleAfter(duration, policy.BatchFinished, agendaEntry{kind: generationEndEntry, device: deviceIndex, epoch: engines.host.devices[deviceIndex].faultEpoch})
 }
 
-// endIteration is called when the iteration that startIteration began is over. It ends an iteration of a device: it notes first tokens, ends the batches whose sequences are finished,
-// tells the policy, and queues the next iteration. A batch is one sequence here.
+// endIteration is called when the iteration of a device that startIteration began is over: it notes first tokens, ends
+// the batches whose sequences are finished, tells the policy, and queues the next iteration. A batch is one sequence
+// here, and its slot is the sequence's ID.
 func (engines *llmEngines) endIteration(deviceIndex int32) {
 	iteration := engines.engines[deviceIndex].simulation.End()
 
@@ -195,7 +199,8 @@ func (engines *llmEngines) removeSequence(batchSlot, deviceIndex int32) {
 	}
 }
 
-// loseDevice empties the language model of a device that failed; its sequences are lost.
+// loseDevice empties the language model of a device that failed; its sequences are lost. Service -1 means that no model
+// runs.
 func (engines *llmEngines) loseDevice(deviceIndex int32) {
 	engine := &engines.engines[deviceIndex]
 	if engine.service >= 0 {

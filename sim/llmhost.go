@@ -84,7 +84,8 @@ func hasLLMInstances(tables *policy.Tables) bool {
 }
 
 // runResident sets the instance on a device to its state at the start of the plan: it runs the network that the plan
-// puts there, and the host's memory holds no other network.
+// puts there, and the host's memory holds no other network. A network of -1 is none. It is called at the start, and when
+// a lost instance comes back.
 func (h *llmHost) runResident(deviceIndex int32) {
 	instance := &h.instances[deviceIndex]
 	instance.network, instance.previousNetwork, instance.changingNetwork, instance.unloadPending = -1, -1, -1, false
@@ -99,8 +100,9 @@ func serverOf(tables *policy.Tables, device int32) *policy.Server {
 	return tables.Instances[tables.InstanceOf(device)].Server
 }
 
-// runNetwork makes the instance on a device run a network, with the times and the KV memory that the tables have for
-// it. Its iterations take longer than profiled by the share slowdown.
+// runNetwork makes the instance on a device run a network, with the times and the KV memory that the tables have for it.
+// Its iterations take longer than profiled by the share slowdown. It empties the simulated server, and makes the network
+// the last used one of those that the host's memory holds (warmNetworks).
 func (instance *hostedInstance) runNetwork(tables *policy.Tables, deviceIndex, network int32, slowdown float64) {
 	instanceTable := &tables.Instances[tables.InstanceOf(deviceIndex)]
 	server := instanceTable.Server
@@ -145,7 +147,8 @@ func (h *llmHost) dispatch(batchSlot int32) {
 	}
 
 	// Hand the sequence to the instance. If the host's memory of this device holds its KV, from an eviction, that is used
-	// up now. The next iteration starts after everything else of this instant (NumEvents is behind all events).
+	// up now: swapDevice is the device whose host's memory holds it, plus 1, or 0 for none. The next iteration starts
+	// after everything else of this instant (NumEvents is behind all events).
 	newSequence := llm.Sequence{ID: batchSlot, Prompt: sequence.prompt, Output: sequence.output, Generated: sequence.generated, Priority: batch.tag, Session: sequence.session, InHostMemory: sequence.swapDevice == deviceIndex+1}
 	sequence.swapDevice = 0
 	if err := instance.simulation.Add(newSequence); err != nil {
@@ -175,15 +178,17 @@ func (h *llmHost) sequenceOf(task int32) *sequenceState {
 	return sequence
 }
 
-// returnBatch is called when an instance does not take a batch, or gives it up. It schedules, later in this instant, that a batch comes back to the policy without a result, for a reason.
+// returnBatch is called when an instance does not take a batch, or gives it up. It schedules, later in this instant,
+// that the batch comes back to the policy without a result, for a reason.
 func (h *llmHost) returnBatch(batchSlot, deviceIndex int32, reason policy.ReturnReason) {
 	batch := h.batches.at(batchSlot)
 	h.agenda.schedule(h.agenda.now, policy.BatchReturned, batch.serial, agendaEntry{kind: sequenceReturnedEntry, host: instanceHost, serial: batch.serial, subject: batchSlot, device: deviceIndex, detail: int32(reason)})
 }
 
-// startIteration is called when an iteration has ended, or the first sequence has come to an idle instance. It starts the
-// next iteration of the instance on a device (one token for each running sequence, or a part of a prompt). Newly admitted sequences count as started. If no sequence is left, a change of network that
-// waited for that begins.
+// startIteration is called when an iteration has ended, or the first sequence has come to an idle instance. It starts
+// the next iteration of the instance on a device (one token for each running sequence, or a part of a prompt), and puts
+// its end on the agenda. The policy hears of sequences that are newly admitted to the batch. If no sequence is left, a
+// change of network that waited for that begins.
 func (h *llmHost) startIteration(deviceIndex int32) {
 	instance := &h.instances[deviceIndex]
 	duration, admittedSlots, ok := instance.simulation.Begin()
@@ -203,9 +208,10 @@ func (h *llmHost) startIteration(deviceIndex int32) {
 	h.agenda.scheduleAfter(duration, policy.TokenProgress, agendaEntry{kind: iterationEndEntry, host: instanceHost, device: deviceIndex, epoch: instance.faultEpoch})
 }
 
-// handleEntry handles an agenda entry of an instance that is due: an end or start of an iteration, a change of
-// network, or news for the policy. Entries from before a loss of the instance (another fault epoch) or of aborted
-// batches (another serial number) are void. It implements host.
+// handleEntry handles an agenda entry of an instance that is due: the end or start of an iteration, the end of a change
+// of network (a load or unload of the weights that it runs), or an event for the policy: a sequence was admitted to the
+// batch, or returned without being served, with the tokens that it has. Entries from before a loss of the instance
+// (another fault epoch) or of aborted batches (another serial number) are void. It implements host.
 func (h *llmHost) handleEntry(entry *agendaEntry) {
 	switch entry.kind {
 	case iterationEndEntry:
@@ -283,8 +289,9 @@ func (h *llmHost) endIteration(deviceIndex int32) {
 // their KV is lost. It implements host.
 func (h *llmHost) abort(batchSlot int32) { h.removeSequence(batchSlot, false) }
 
-// removeSequence takes the sequence of a batch off its instance. With keepKV its KV goes to the host's memory, if
-// that is possible; a later dispatch to the same instance then goes on with it.
+// removeSequence takes the sequence of a batch off its instance, when the policy aborts or evicts it. With keepKV its KV
+// goes to the host's memory, if that is possible (swapDevice then names the device); a later dispatch to the same
+// instance goes on with it. A load or unload that waited for the last sequence begins.
 func (h *llmHost) removeSequence(batchSlot int32, keepKV bool) {
 	deviceIndex := h.batches.hopAt(batchSlot, 0).Device
 	instance := &h.instances[deviceIndex]
@@ -315,9 +322,10 @@ func (h *llmHost) handleOrder(order networkOrder) { h.swapper.handleOrder(order)
 // bringInputs passes a task on to the host of devices, which brings its inputs to a device. It implements host.
 func (h *llmHost) bringInputs(task, device int32) { h.loop.baseHost.bringInputs(task, device) }
 
-// setDeviceUp loses an instance or brings it back, when a fault of the run is due. A lost one forgets all
-// sequences; one that comes back runs its resident network, whose limits the policy hears. A new epoch makes
-// earlier entries void. It implements host.
+// setDeviceUp loses an instance (up is false) or brings it back (true), when a fault of the run is due, and tells the
+// policy. A lost one forgets all sequences; one that comes back runs the network that the plan puts there, and the event
+// gives that network's limits: Value is the most sequences at a time, Limit the tokens of KV memory. A new epoch makes
+// earlier entries of the agenda void. It implements host.
 func (h *llmHost) setDeviceUp(deviceIndex int32, up bool) {
 	instance := &h.instances[deviceIndex]
 	if instance.isDown != up {
@@ -344,7 +352,8 @@ func (h *llmHost) setDeviceUp(deviceIndex int32, up bool) {
 }
 
 // clearInstance empties the instance on a lost device. Its requests keep the tokens that were generated, which the
-// clients may have; the KV memory and what the host's memory held are lost.
+// clients may have; the KV memory and what the host's memory held are lost. A network of -1 is none, and swapDevice is
+// the device of the host's memory plus 1.
 func (h *llmHost) clearInstance(deviceIndex int32) {
 	instance := &h.instances[deviceIndex]
 	for slot := range h.batches.list {

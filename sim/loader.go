@@ -38,7 +38,8 @@ func newNetworkLoader(host *deviceHost) *networkLoader {
 	return loader
 }
 
-// reset empties the memory of a device and puts the networks of the plan into it.
+// reset empties the memory of a device and puts the networks of the plan into it. No session state is on its way to it
+// (incomingState -1).
 func (memory *deviceMemory) reset(tables *policy.Tables, device int32) {
 	*memory = deviceMemory{incomingState: -1}
 	if int(device) < len(tables.Resident) {
@@ -145,8 +146,9 @@ func (loader *networkLoader) unloadUnused(device int32) {
 	}
 }
 
-// startNextLoad is called when a load was ordered or has ended. It begins the next ordered load of a device, if none runs: a device loads one network, or takes in one
-// session state, at a time. The end of the load is put on the agenda.
+// startNextLoad is called when a load was ordered or has ended. It begins the next ordered load of a device, if none
+// runs: a device loads one network, or takes in one session state (what a service keeps of a request), at a time. The
+// end of the load is put on the agenda.
 func (loader *networkLoader) startNextLoad(device int32) {
 	memory := &loader.memories[device]
 	if memory.loadRunning || len(memory.pendingLoads) == 0 {
@@ -194,9 +196,10 @@ func (loader *networkLoader) loadTimeOf(order networkOrder) time.Duration {
 	return loader.tables.Networks[order.network].LoadTimes[loader.tables.Devices[order.device].Kind][coldLoad]
 }
 
-// finishLoad is called when a load of a device ends, and tells the policy. The load fails with the reason ReturnFull
-// if the memory of the device has no space for the network. Entries from before a loss of the device (another fault
-// epoch) are void.
+// finishLoad is called when a load of a device ends, and tells the policy. The load fails with the reason ReturnFull if
+// the memory of the device has no space for the network. Entries from before a loss of the device (another fault epoch)
+// are void. A load of a session state (a network below 0) ends its move. Then the next load begins, and the event
+// NetworkLoaded gives the reason as its Value, 0 for success.
 func (loader *networkLoader) finishLoad(entry *agendaEntry) {
 	deviceIndex := entry.device
 	if loader.host.devices[deviceIndex].faultEpoch != entry.epoch {

@@ -83,6 +83,7 @@ func newLoop(ctx context.Context, cfg *Config) *loop {
 		run.trace = newChromeTrace(cfg.ChromeTrace, tables)
 	}
 	if tables.HandledEvents != 0 {
+		// HandledEvents has a bit for each kind of event that the policy handles; 0 means all.
 		run.ignoredKinds = ^tables.HandledEvents
 	}
 	run.searcher, _ = policy.FindExtension[policy.Searcher](cfg.Policy)
@@ -227,8 +228,9 @@ func (l *loop) failRun(err error) {
 const maxSavedRunTime = time.Second
 
 // takeRunTime returns for how long the runs of a request that arrives now occupy the front end (on whose machine its
-// batches run). All runs together take no more than their share of the time: the devices have no more, and a request
-// beyond it waits there or is refused.
+// batches run): FrontEndRuns, or as much of it as is available. All runs together take no more than the share
+// FrontEndRunShare of the time: the devices have no more, and a request beyond it waits there or is refused. Time of
+// that share that no request took is saved for later ones (savedRunTime), up to the share of maxSavedRunTime.
 func (l *loop) takeRunTime(now time.Duration) time.Duration {
 	if l.cfg.FrontEndRuns == 0 {
 		return 0
@@ -242,7 +244,8 @@ func (l *loop) takeRunTime(now time.Duration) time.Duration {
 
 // pullArrival takes the next request from the source and puts its arrival at the policy on the agenda: after Ingress
 // and, if the run has a front end, after that has handled the requests before. Only one arrival is on the agenda at a
-// time. Requests from Duration on are not taken.
+// time. Requests from Duration on are not taken. It writes the request into l.nextArrival. An unknown model, or an
+// arrival before the present time, ends the run with an error.
 func (l *loop) pullArrival() {
 	arrival := &l.nextArrival
 	if !l.cfg.Source.Peek(arrival) {
@@ -273,8 +276,9 @@ func (l *loop) pullArrival() {
 	l.agenda.arrivalAt, l.agenda.arrivalPending = arrivedAt, true
 }
 
-// admitArrival is called when the pulled request arrives. It drops the request if its client has used up its share;
-// otherwise it enters it into the ledger and tells the policy. It also pulls the next request from the source.
+// admitArrival is called when the pulled request arrives at the policy. It drops the request if its client (0 means
+// none) has used up its share; otherwise it enters it into the ledger, tells the policy and, if requests have several
+// tasks, reveals the first ones. It also pulls the next request from the source.
 func (l *loop) admitArrival() {
 	arrival := &l.nextArrival
 

@@ -58,15 +58,16 @@ func gridIndex(load float64) int { return int(math.Round(load / LoadStep)) }
 
 // FindMaxLoad searches a grid of load factors with step 0.05, up to maxLoad, for the highest
 // point at which a model attains its share of requests in time, for each model and for all of
-// them. Every point is replicated as often as runs says, with the same random numbers.
+// them. shares[model] is the share of the model's requests that must be in time. Every point is
+// simulated in numRuns runs, with the same random numbers at every point.
 //
 // The search starts at load 1, or at maxLoad if that is less. It goes up while a model
 // passes, else down until it does, in steps that double, and then bisects. It is done with a
 // model that passes at maxLoad, or passes at a point and fails at the next. Attainment is
 // assumed to fall with load.
 //
-// If ctx is cancelled, FindMaxLoad returns the error together with what the complete points
-// showed, or nil if there are none.
+// If ctx is cancelled, FindMaxLoad returns the error together with the results of the complete points, or nil if there
+// are none.
 func FindMaxLoad(ctx context.Context, scenario *Scenario, shares []float64, numRuns int, maxLoad float64) (*MaxLoad, error) {
 	search, err := newLoadSearch(ctx, scenario, shares, numRuns, maxLoad)
 	if err != nil {
@@ -132,8 +133,8 @@ func (s *loadSearch) reportAt(point int) (*formats.Report, error) {
 	return result.Report, nil
 }
 
-// highestLoad returns the highest load factor of the grid whose report passes, found by doubling steps from load 1
-// (or the last point) and bisection. If none passes, it returns 0.
+// highestLoad returns the highest load factor of the grid whose report passes, found by doubling steps from load 1 (or
+// the last point of the grid, if that is less) and bisection. Points are numbered from 1; if none passes, it returns 0.
 func (s *loadSearch) highestLoad(passes func(*formats.Report) bool) (float64, error) {
 	search := gridBracket{candidate: min(gridIndex(1), s.maxPoint), lowestFail: s.maxPoint + 1}
 	for !search.isClosed() {
@@ -157,8 +158,9 @@ type gridBracket struct {
 // isClosed reports whether the search is done: the lowest point that fails is next to the highest that passes.
 func (b *gridBracket) isClosed() bool { return b.lowestFail-b.highestPass <= 1 }
 
-// observe takes in whether the candidate load passed, and chooses the next candidate, a point of the grid. While
-// only one end of the bracket is known, steps double; once both are, it bisects.
+// observe takes in whether the candidate load (a point of the grid) passed, and chooses the next candidate. The bracket
+// is the highest point that passed and the lowest that failed. While only one of them was seen, steps double; once both
+// were, it bisects.
 func (b *gridBracket) observe(pass bool) {
 	if pass {
 		b.highestPass, b.anyPassed = max(b.highestPass, b.candidate), true

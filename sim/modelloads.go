@@ -99,7 +99,8 @@ func (o *ModelLoadSearch) startBrackets(ctx context.Context, simulator *pointSim
 		brackets[model].gridBracket = gridBracket{candidate: guessOf(model), lowestFail: maxPoint + 1}
 	}
 
-	// Begin above the loads that must be reached, if there are any.
+	// Begin above the loads that must be reached, if there are any: each bracket takes in that its minimum passed, and the
+	// next candidate is at least the caller's guess.
 	if o.MinLoads != nil {
 		points, minResult, err := o.checkMinLoads(ctx, simulator, maxPoint)
 		if minResult == nil || err != nil {
@@ -173,8 +174,8 @@ func (scenario *Scenario) modelRates() []float64 {
 }
 
 // AtRates returns the scenario with other rates (requests per second of every model) at load 1. If their sum is lower
-// and arrivals are drawn, its runs last longer, so that they have as many requests, but not longer than longest. With
-// longest 0 they last as long as before.
+// and arrivals are drawn, its runs last longer, so that they have as many requests, but not longer than `longest`; the
+// warm-up grows with them. With longest 0 they last as long as before.
 func (scenario *Scenario) AtRates(rates []float64, longest time.Duration) *Scenario {
 	sum := func(list []float64) (rps float64) {
 		for _, r := range list {
@@ -200,8 +201,9 @@ type pointSimulator struct {
 	events          int64                // of all runs
 }
 
-// simulate returns the result of numRuns runs with each model at its point of the grid of load factors. Runs that
-// were made earlier at the same points are reused.
+// simulate returns the result of numRuns runs with each model at its point of the grid of load factors. Runs that were
+// made earlier at the same points are reused. Points are numbers of the grid, by model. The events of new runs are added
+// to s.events.
 func (s *pointSimulator) simulate(ctx context.Context, points []int, numRuns int) (*pointResult, error) {
 	pointsText := fmt.Sprint(points)
 	earlier := s.resultsByPoints[pointsText]
@@ -253,8 +255,8 @@ func (s *pointResult) allAttain(shares []float64) bool {
 	return true
 }
 
-// lossRatio returns the share of requests that a model loses (late or dropped) in a result, divided by the share that
-// it may lose. With SameLoad it is the largest of all models.
+// lossRatio returns the share of requests that a model loses (late or dropped) in a result, divided by the share that it
+// may lose: up to 1 it attains its share. With SameLoad (one load for all models) it is the largest of all models.
 func (o *ModelLoadSearch) lossRatio(result *pointResult, model int) float64 {
 	lossOf := func(i int) float64 { return (1 - result.attainments[i]) / max(1-o.Shares[i], minAllowedLoss) }
 	maxLoss := lossOf(model)
@@ -280,10 +282,11 @@ type guidedBracket struct {
 	passLogLoss, failLogLoss float64 // log of the loss ratio at highestPass and at lowestFail; it is 0 at the allowed loss
 }
 
-// observeLoss takes in whether the candidate passed and what it lost, and chooses the next candidate. loss is the
-// lost share of requests over what may be lost: 1 is just at the limit. Its logarithm grows about linearly with the
-// load, so the next candidate is interpolated. If the last interpolation narrowed the bracket by less than half, the
-// next step bisects. step is that of the grid of loads.
+// observeLoss takes in whether the candidate passed and what it lost, and chooses the next candidate. loss is the lost
+// share of requests over what may be lost: 1 is just at the limit. Its logarithm grows about linearly with the load, so
+// the next candidate is interpolated. If the last interpolation narrowed the bracket by less than half, the next step
+// bisects. step is that of the grid of loads. passLogLoss (at most 0) and failLogLoss (at least 0) are the logarithms at
+// the two ends of the bracket. b.observe has chosen the middle when this function leaves the candidate as it is.
 func (b *guidedBracket) observeLoss(pass bool, loss, step float64) {
 	logLoss, previousGap := math.Log(max(loss, minLossRatio)), b.lowestFail-b.highestPass
 	if pass {
@@ -291,7 +294,7 @@ func (b *guidedBracket) observeLoss(pass bool, loss, step float64) {
 	} else {
 		b.failLogLoss = max(logLoss, 0)
 	}
-	bothSeen := b.anyPassed && b.anyFailed
+	bothSeen := b.anyPassed && b.anyFailed // before this candidate
 	b.observe(pass)
 	switch gap := b.lowestFail - b.highestPass; {
 	case b.isClosed():
@@ -310,15 +313,17 @@ func (b *guidedBracket) observeLoss(pass bool, loss, step float64) {
 	}
 }
 
-// checkMinLoads simulates the loads that must be reached (MinLoads). It returns their points on the grid and the
-// result. If a model fails, it returns nil. The first run alone decides if a model loses more in it than it may lose
-// in all runs.
+// checkMinLoads simulates the loads that must be reached (MinLoads). It returns the points of the grid at or below them,
+// by model, and the result of all runs; if a model loses more requests than it may, or a point is above maxPoint, it
+// returns nil. A single run goes first, because it can refute the loads at less cost: it does so if a model loses more
+// requests in it than the model may lose in all runs together.
 func (o *ModelLoadSearch) checkMinLoads(ctx context.Context, simulator *pointSimulator, maxPoint int) (points []int, result *pointResult, err error) {
+	// The points of the grid at or below these loads. The small term keeps a load that is a point from the one below.
 	for _, load := range o.MinLoads {
 		points = append(points, max(1, int(simulator.grid.Position(load)+1e-9)))
 	}
 
-	// The points of the grid at or below these loads.
+	// With one load for all models it is the highest of them.
 	if o.SameLoad {
 		for i, maxNumber := 0, slices.Max(points); i < len(points); i++ {
 			points[i] = maxNumber
@@ -328,7 +333,8 @@ func (o *ModelLoadSearch) checkMinLoads(ctx context.Context, simulator *pointSim
 		return nil, nil, nil
 	}
 
-	// Simulate one run with what all runs may lose, then all runs.
+	// Simulate one run, in which a model may lose as many requests as in all runs (a share of o.Runs times as much), then
+	// all runs.
 	for _, numRuns := range slices.Compact([]int{1, o.Runs}) {
 		runResult, err := simulator.simulate(ctx, points, numRuns)
 		if err != nil {
@@ -347,8 +353,9 @@ func (o *ModelLoadSearch) checkMinLoads(ctx context.Context, simulator *pointSim
 }
 
 // lowerUntilAllAttain lowers the points of models, which were found one by one, until all models attain their shares
-// together, because models on the same devices disturb each other. Each round lowers the models that fail, by steps
-// that double every second round. If no model can be lowered further, it returns loads of 0.
+// together, because models on the same devices disturb each other. Each round lowers the models that fail, by steps that
+// double every second round. If no model can be lowered further, it returns loads of 0. points, the numbers of the
+// models' loads on the grid, is changed.
 func (o *ModelLoadSearch) lowerUntilAllAttain(ctx context.Context, simulator *pointSimulator, points []int) (*ModelLoads, error) {
 	found := &ModelLoads{Loads: make([]float64, len(points))}
 	for round := 0; ; round++ {

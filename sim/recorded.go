@@ -49,7 +49,9 @@ func RecordArrivals(source arrivals.Source, models int) (*RecordedArrivals, erro
 func (r *RecordedArrivals) Requests(model int) int { return len(r.times[model]) }
 
 // playModel returns a source that plays a model's recorded requests at a rate (rps), up to a time. Run 0 begins where
-// the trace does, other runs at a random place in it, from the stream "recorded/" + name of the seed.
+// the trace does, other runs at a random place in it, from the stream "recorded/" + name of the seed. stretch is by how
+// much the recorded times are stretched to give that rate; roundStart is when, in recorded time, the present round of
+// the trace began. Without recorded requests or a rate the source is empty.
 func (r *RecordedArrivals) playModel(model int32, rps float64, until time.Duration, run int, seed uint64, name string) arrivals.Source {
 	times := r.times[model]
 	if len(times) == 0 || !(rps > 0) {
@@ -75,9 +77,9 @@ type tracePlayer struct {
 	model      int32
 }
 
-// Peek sets r to the next recorded arrival and moves on to the one after it. At the end of the recorded times it
-// starts another round of them. It returns false if there are no times, or if the next arrival is at endsAt or
-// later.
+// Peek sets arrival to the next recorded arrival of the model and moves on to the one after it. At the end of the
+// recorded times it starts another round of them. It returns false if there are no times, or if the next arrival is at
+// endsAt or later.
 func (p *tracePlayer) Peek(arrival *arrivals.Request) bool {
 	if len(p.times) == 0 {
 		return false

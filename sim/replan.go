@@ -16,9 +16,10 @@ type policySearch struct {
 	result      []int32
 }
 
-// replan carries out the policy's action Replan, a search for a better plan of its own with a tag. The search runs at
-// once, with bounded work, and the policy hears of its result after the time that the search takes. It replaces an
-// earlier search of the tag whose result has not been told.
+// replan carries out the policy's action Replan: the policy asks for a search for a better plan, which it numbers by a
+// tag. The search runs at once, with bounded work, and the policy hears of its result after the time that the search
+// would take (SearchTime of the work done; without it, later in this instant). It replaces an earlier search of the tag
+// whose result has not been told. An unknown tag ends the run with an error.
 func (l *loop) replan(tag int32) {
 	if l.searcher == nil || tag < 0 {
 		l.failRun(fmt.Errorf("the policy asks for re-plan %d and has no search for it", tag))

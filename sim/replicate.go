@@ -53,7 +53,9 @@ func NewScenario(plan *formats.Plan) (*Scenario, error) {
 	return NewScenarioOn(plan, policy.TopologyNodes)
 }
 
-// NewScenarioOn returns a plan's scenario, like NewScenario, with another topology of links than that of the plan.
+// NewScenarioOn returns the scenario of a plan (all that its simulated runs have in common), like NewScenario, with
+// another topology of links than that of the plan. The front end's time for a request is split into the time of its
+// batches' runs (FrontEndRuns), which may take at most the share FrontEndRunShare, and the rest (FrontEnd).
 func NewScenarioOn(plan *formats.Plan, network policy.Topology) (*Scenario, error) {
 	tables, err := policies.CompileOn(plan, network)
 	if err != nil {
@@ -70,9 +72,10 @@ func (scenario *Scenario) Source(seed uint64) (arrivals.Source, error) {
 	return scenario.source(0, seed)
 }
 
-// source returns the arrivals of a replication (a run under its own seed): recorded ones, or those of a random
-// process, for each model, merged in order of time. Each random quantity has a stream of its own, so that a change of
-// one leaves the others.
+// source returns the arrivals of replication number `run` (a run under its own seed) at the scenario's load: recorded
+// ones, or those of a random process, for each model, merged in order of time. Each random quantity has a stream of its
+// own, so that a change of one leaves the others. It returns an error if rates or recordings do not fit the models, or a
+// language model has no distribution of lengths.
 func (scenario *Scenario) source(run int, seed uint64) (arrivals.Source, error) {
 	if scenario.RecordedArrivals == nil && scenario.Arrivals != nil && scenario.Arrivals.Trace != "" {
 		return nil, fmt.Errorf("simulating: arrivals come from the trace %q, which must be opened and given to Run", scenario.Arrivals.Trace)
@@ -114,6 +117,7 @@ func (scenario *Scenario) source(run int, seed uint64) (arrivals.Source, error) 
 		if model.Prompt != nil || model.Output != nil {
 			sources[i] = arrivals.WithLengths(source, seeded.New(seed, "lengths/"+model.Key().String()), model.Prompt, model.Output)
 			if model.Sessions != nil {
+				// Each model has 2^40 numbers of sessions of its own.
 				sources[i] = arrivals.WithSessions(sources[i], seeded.New(seed, "sessions/"+model.Key().String()), model.Sessions, int64(i+1)<<40)
 			}
 		}

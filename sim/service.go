@@ -149,11 +149,12 @@ type Samples struct {
 	Loads, LoadStarts [][]time.Duration
 }
 
-// RecordedService returns a service that draws from recorded times: in the order of recording,
-// from the start again when they run out, or, with draw, at random from the stream
-// "service" of a seed. Without draw and with recorded starts, a run takes the time of the
-// recorded run of its batch that began nearest to it: a machine that was slow for a while
-// is slow for the same requests.
+// RecordedService returns a service (the source of the times that a simulated run takes) that takes recorded times: in
+// the order of recording, from the start again when they run out, or, with draw, at random from the stream "service" of
+// a seed. Without draw and with recorded starts, a run takes the time of that recorded run of its stage and batch size
+// that began nearest to it: a machine that was slow for a while is slow for the same requests. The samples are of runs,
+// of report delays (by how much later than its end the policy heard of a run), of loads and of transfers; errors name
+// samples that do not fit the tables.
 func RecordedService(tables *policy.Tables, samples Samples, draw bool, seed uint64) (Service, error) {
 	service := &recordedService{exactService: exactService{tables}}
 	if draw {
@@ -202,10 +203,10 @@ type batchSamples struct {
 	nextIndex    *int            // the next sample in order; batches that borrow the same samples share it
 }
 
-// samplesByBatch checks recorded times, given by stage, batch size - 1 and run, and returns the samples of every
-// stage and batch size. starts has the times at which they began, or is nil. table returns the planned times of a
-// stage, by which samples of another batch size are scaled. Negative times and wrong starts are errors, which name
-// the sampleKind.
+// samplesByBatch checks recorded times, given by stage, batch size - 1 and run, and returns the samples of every stage
+// and batch size. starts has the times at which they began, in the same order, or is nil. table returns the planned
+// times of a stage by batch size - 1; by their ratio the samples of another batch size are scaled where a size has none.
+// Negative times and wrong starts are errors, which name the sampleKind (runs or transfers).
 func (e *recordedService) samplesByBatch(sampleKind string, recordedTimes, starts [][][]time.Duration, table func(int) []time.Duration) ([][]batchSamples, error) {
 	byStage := make([][]batchSamples, len(e.tables.Stages))
 	if len(recordedTimes) > len(byStage) {
@@ -313,6 +314,8 @@ func (e *recordedService) samplesOfLoads(samples Samples) ([]batchSamples, error
 
 // nearestSamples returns the samples of every batch size of a stage: its own, or those of the nearest batch size that
 // has some, scaled by the planned times (table, by batch size - 1). Of two equally near it takes the smaller one.
+// sourceBatch is the batch size - 1 from which samples come; sizes that borrow the same samples take turns in them
+// (nextIndex).
 func nearestSamples(recordedTimes [][]time.Duration, table []time.Duration) []batchSamples {
 	byBatch := make([]batchSamples, len(table))
 	nextIndexes := make([]int, len(table))

@@ -42,7 +42,8 @@ type sessionState struct {
 }
 
 // newSessionStore returns the store of session states (what services keep of requests on devices) of a run. If no
-// service keeps any, it returns nil.
+// service keeps any, it returns nil. It makes the loader of networks if the host has none, because states move like
+// loads.
 func newSessionStore(ending *flowEnding) *sessionStore {
 	workflows := flows.WorkflowTablesOf(ending.loop.tables)
 	if workflows == nil || !slices.ContainsFunc(workflows.SessionStates, func(s flows.SessionState) bool { return s.Bytes > 0 }) {
@@ -77,7 +78,8 @@ func (store *sessionStore) taskRevealed(task int32) {
 		return
 	}
 
-	// A task continues the state of an input of the same service, preferably one that no task continues yet.
+	// A task continues the state of an input of the same service, preferably one that no task continues yet. previous is
+	// that input's task, -1 if there is none.
 	previous := flows.ContinuedTask(l.ledger.tasks.List[task].Inputs, func(input int32) bool { return l.ledger.tasks.List[input].Service == service }, func(input int32) bool { return store.stateOf(input).nextTask < 0 })
 	record.state.bytes, record.state.recomputeTime = flows.ScaleByWork(usualState.Bytes, record.work), time.Duration(flows.ScaleByWork(int64(usualState.Recompute), record.work))
 	if previous < 0 {
@@ -125,8 +127,9 @@ func (store *sessionStore) recomputedBytes(batchSlot int32) (bytes int64) {
 	return bytes
 }
 
-// storeState is called when a task ends. It puts the session state that an ended task leaves onto its device. The state that the task continued is
-// discarded, unless another task was the first to continue it.
+// storeState is called when a task ends on a device. It stores there the session state (what the service keeps of the
+// request) that the task leaves. The state that the task continued is discarded, unless another task was the first to
+// continue it.
 func (store *sessionStore) storeState(task, device int32) {
 	state := store.stateOf(task)
 	if state.previousTask >= 0 && store.stateOf(state.previousTask).nextTask == task {
@@ -191,7 +194,8 @@ func (store *sessionStore) dropState(task, device int32) {
 	}
 }
 
-// dropOverflow drops the session states that do not fit the memory of a device, the latest ones first, and tells the policy.
+// dropOverflow drops the session states that do not fit the memory of a device, the latest ones first, and tells the
+// policy. It is called when a batch has ended there.
 func (store *sessionStore) dropOverflow(device int32) {
 	memory := &store.loader.memories[device]
 	for hasMemoryLimit(store.loop.tables, device) && memory.usedBytes > store.loop.tables.Memory[device] && len(memory.sessionTasks) > 0 {
@@ -215,8 +219,9 @@ func (store *sessionStore) moveBegun(order networkOrder) {
 	store.loader.memories[order.device].incomingState = int32(order.key)
 }
 
-// moveTime returns how long an ordered move of a session state takes from now on: in proportion to its bytes, and
-// less within a node. If the state is on no device, it returns 0.
+// moveTime returns how long an ordered move of a session state takes from now on: in proportion to its bytes, and less
+// within a node. If the state is on no device, it returns 0. SameNode and OtherNode are the times of a state of usual
+// size within a node and between nodes.
 func (store *sessionStore) moveTime(order networkOrder) time.Duration {
 	task, tables := int32(order.key), store.loop.tables
 	if !store.hasTask(task) || store.stateOf(task).device < 0 {
@@ -230,14 +235,15 @@ func (store *sessionStore) moveTime(order networkOrder) time.Duration {
 	return time.Duration(float64(fullTime) * float64(store.stateOf(task).bytes) / float64(usualState.Bytes))
 }
 
-// finishMove is called when the move of a session state to a device, whose memory is given, ends. The state is then
-// on the new device only, and 0 is returned. If it was dropped meanwhile, or does not fit and so stays where it was,
-// the reason is returned.
+// finishMove is called when the move of a session state (what a service keeps of a request) to a device, whose memory is
+// given, ends. It returns 0 if the state is then on the new device only, ReturnNotLoaded if the state was dropped
+// meanwhile, and ReturnFull if it does not fit; then it stays where it was. If the state belongs to no task any more, it
+// sets the entry's serial, the key of the event, to -1.
 func (store *sessionStore) finishMove(memory *deviceMemory, entry *agendaEntry) policy.ReturnReason {
 	task := memory.incomingState
 	memory.incomingState = -1
 	if task < 0 || store.stateOf(task).moveTarget != entry.device {
-		entry.serial = -1 // the key that the event gives: the state belongs to no task any more
+		entry.serial = -1
 		return policy.ReturnNotLoaded
 	}
 

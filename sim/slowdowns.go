@@ -11,9 +11,9 @@ import (
 // testSlowdowns are the shares by which SimulateSlowdowns makes runs longer than profiled.
 var testSlowdowns = []float64{0.05, 0.1}
 
-// SimulateSlowdowns simulates a scenario with runs that take longer, by each share of
-// testSlowdowns, and returns for every model what it attains then. run simulates a scenario
-// once.
+// SimulateSlowdowns simulates a scenario with runs that take longer, by each share of testSlowdowns in turn, and
+// returns, by model and slowdown, the share of requests in time (attainment) and the latencies. `run` simulates a
+// scenario once.
 func SimulateSlowdowns(scenario *Scenario, run func(*Scenario) (*formats.Report, error)) ([][]formats.Slower, error) {
 	slowedByModel := make([][]formats.Slower, len(scenario.Tables.Models))
 	for _, slowdown := range testSlowdowns {

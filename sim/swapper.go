@@ -98,8 +98,9 @@ func (swapper *networkSwapper) continuePending(deviceIndex int32) {
 	}
 }
 
-// loadTimeOf returns how long an instance takes to load a network by an order: less if the host's memory still holds
-// the weights (warm) than from disk (cold).
+// loadTimeOf returns how long an instance takes to load a network by an order: less if the host's memory still holds the
+// weights (warm) than from disk (cold). A time in the run's configuration goes before the plan's; without either it
+// returns 0.
 func (swapper *networkSwapper) loadTimeOf(order networkOrder, instance *hostedInstance) time.Duration {
 	if swapper.loop.cfg.LoadTime != nil {
 		return swapper.loop.cfg.LoadTime(order.network, order.device)
@@ -132,7 +133,8 @@ func (swapper *networkSwapper) beginChange(deviceIndex, network int32, isLoad bo
 }
 
 // finishChange is called when a load or an unload of a network on an instance ends, or when an order that changed
-// nothing is answered, as entry.change says. It tells the policy. Then the next change begins.
+// nothing is answered; entry.change says which of these it is. It sets the network that the instance runs (-1 for none
+// after an unload), counts loads and swaps, and tells the policy. Then the next change begins.
 func (swapper *networkSwapper) finishChange(entry *agendaEntry) {
 	deviceIndex, network := entry.device, entry.network()
 	instance := &swapper.instances[deviceIndex]
@@ -183,7 +185,7 @@ func (set *warmSet) markUsed(network int32, networks []policy.Network, capacity 
 	list := slices.DeleteFunc(*set, func(warm int32) bool { return warm == network })
 	list = append(list, network)
 
-	// From the last used one back, keep what fits.
+	// From the last used one back, keep what fits. The list has the least recently used one first.
 	usedBytes := int64(0)
 	for position := len(list) - 1; position >= 0; position-- {
 		if usedBytes += networks[list[position]].Bytes; usedBytes > capacity {

@@ -77,8 +77,9 @@ func (c *latencySamples) addSamples(other *latencySamples) {
 	c.e2e, c.ttft, c.tpot, c.waits = append(c.e2e, other.e2e...), append(c.ttft, other.ttft...), append(c.tpot, other.tpot...), append(c.waits, other.waits...)
 }
 
-// newTokenEnding returns the ending rule for instances of language models, which judges answers by their tokens. If
-// the run has no such instances, it returns nil.
+// newTokenEnding returns the ending rule for instances of language models, which judges answers by their tokens. If the
+// run has no such instances, it returns nil. It also enters the rule into the host of the instances, which tells it of
+// first tokens and finished answers. Host 1 is that of instances.
 func newTokenEnding(loop *loop) endingRule {
 	if len(loop.hosts) < 2 || loop.flow != nil || loop.cfg.Control != nil {
 		return nil
@@ -101,9 +102,10 @@ func (e *tokenEnding) firstToken(task int32) {
 	e.firstTokenAt[task] = e.loop.agenda.now
 }
 
-// judgeAnswer is called when the answer of a task to a language model is finished, with its number of tokens. It
-// judges the answer by the figure that its SLO is on (first token, time per token, whole answer, wait). The report
-// compares ends with deadlines, so a late answer gets a deadline just before its end, and one in time its end.
+// judgeAnswer is called when the answer of a task to a language model is finished, with its number of tokens. It judges
+// the answer by the figure that its SLO is on (time to the first token TTFT, time per token TPOT, whole answer E2E) and
+// by its wait. The report compares ends with deadlines, so judgeAnswer overwrites the request's deadline: a late answer
+// gets one just before its end, and one in time its end.
 func (e *tokenEnding) judgeAnswer(task, tokens int32) {
 	request := &e.loop.ledger.requests[task]
 	if request.state != requestOpen {
@@ -185,6 +187,7 @@ func (r *Result) setTokens(tokens *TokenResult) {
 	used := tokens.UsedKV()
 	r.Report.PrefixHits, r.Report.KVInUse = &hits, &used
 	r.Report.DeviceTime = deviceTime(r.Report.Devices)
+	// One entry for each class, a name that models with the same SLO share, in order of appearance.
 	var names []string
 	for i := range tokens.models {
 		if name := tokens.models[i].Class; !slices.Contains(names, name) {
@@ -228,8 +231,8 @@ func (t *TokenResult) classReport(name string, models []formats.ModelReport) for
 	return summary
 }
 
-// commonSLO returns a model of a class if all models of the class have the same SLO, else
-// nil.
+// commonSLO returns a model of a class if all models of the class have the same SLO, else nil. The SLO has a time, the
+// figure that it is on, a percentile, and a limit for the wait.
 func (t *TokenResult) commonSLO(name string) *policy.Model {
 	var first *policy.Model
 	for i := range t.models {

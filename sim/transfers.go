@@ -25,13 +25,15 @@ type transferTimes struct {
 	sum   time.Duration
 }
 
-// transferBin returns the bin in which a time counts. Each power of two of nanoseconds has transferBins bins, so that
-// the relative error stays small. Times below transferBins have bins of their own.
+// transferBin returns the bin of the histogram of transfer times in which a time counts. Each power of two of
+// nanoseconds has transferBins bins of equal width, so that the relative error stays small. Times below transferBins
+// have bins of their own.
 func transferBin(duration time.Duration) int {
 	if duration < transferBins {
 		return int(max(0, duration))
 	}
 	power := bits.Len64(uint64(duration)) - 1
+	// A bin of this power of two is 2^shift nanoseconds wide.
 	shift := power - bits.Len(transferBins) + 1
 	return (shift+1)*transferBins + int(uint64(duration)>>shift) - transferBins
 }

@@ -8,9 +8,10 @@ import (
 	"inferplan/policy"
 )
 
-// verifyDispatch checks the policy's dispatch of tasks along hops, in runs that verify: its size, stages, devices and
-// reserved times must fit the plan, and its tasks must wait for these stages. It returns an error that says what is
-// wrong. It marks the tasks, so that one listed twice is found.
+// verifyDispatch checks the policy's dispatch of tasks along hops (stages on devices), in runs that verify: its size,
+// stages, devices and reserved times must fit the plan, and its tasks must wait for these stages. It returns an error
+// that says what is wrong. It also sets the state of the tasks to batched, so that one listed twice is found. An
+// action's model of -1 means that several models may use the pipeline.
 func verifyDispatch(loop *loop, action *policy.Action, tasks []int32, hops []policy.Hop) error {
 	batch := loop.batches.at(action.Batch)
 	pipeline := &loop.tables.Pipelines[action.Pipeline]
@@ -29,7 +30,7 @@ func verifyDispatch(loop *loop, action *policy.Action, tasks []int32, hops []pol
 		return fmt.Errorf("the policy dispatches a batch to %d stages from %d on, pipeline %d has those from %d to %d", len(hops), firstStage, action.Pipeline, pipeline.FirstStage, pipeline.FirstStage+pipeline.NumStages-1)
 	}
 
-	// The tasks must wait for these stages.
+	// The tasks must wait for these stages: their last one is the stage before, or -1 if they have run none.
 	previousStage := int32(-1)
 	if firstStage > pipeline.FirstStage {
 		previousStage = firstStage - 1

@@ -22,8 +22,9 @@ type broker struct {
 	revealedTasks  time.Duration     // for Variant.ArrivalOrder: number of tasks revealed so far
 }
 
-// enqueueTask handles the event TaskRevealed: it counts its arrival at the module, watches for the time
-// when it becomes hopeless, and assigns it to a worker of its module.
+// enqueueTask handles the event TaskRevealed (a task's inputs have ended): it counts the task's arrival at the module,
+// records which branch its request took, watches for the time when it becomes hopeless (late even if every module ran it
+// alone), and assigns it to a worker of its module.
 func (b *broker) enqueueTask(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	b.planner.arrivals[ev.Service]++
 	entry := b.tasks.AddTask(now, ev)
@@ -57,7 +58,7 @@ func (b *broker) markIdle(worker *worker) {
 
 // serveDevice starts a batch on a free device. If modules take turns on the device, the worker (a module on a device)
 // whose oldest task has the earliest deadline starts; otherwise the given worker, the only one there. If nothing can
-// start, the device stays idle.
+// start, the device stays idle. If all tasks that wait were dropped, the next worker tries.
 func (b *broker) serveDevice(now time.Duration, idleWorker *worker, out *policy.Actions) {
 	if !b.workers.takesTurns(idleWorker) {
 		b.startBatch(now, idleWorker, out)
@@ -74,6 +75,7 @@ func (b *broker) serveDevice(now time.Duration, idleWorker *worker, out *policy.
 			}
 		}
 		if mostUrgent == nil {
+			// No task waits on the device.
 			b.workers.updateStarts(idleWorker)
 			return
 		}
@@ -81,9 +83,9 @@ func (b *broker) serveDevice(now time.Duration, idleWorker *worker, out *policy.
 	}
 }
 
-// oldestDeadline returns the deadline of the oldest task that waits for a worker: the first of the forming batch,
-// else of the queue, else of those set aside for lack of time. Tasks of closed requests are removed first. If none
-// waits, it returns farFuture.
+// oldestDeadline returns the deadline of the oldest task that waits for a worker: the first of the forming batch, else
+// of the queue, else of those set aside for lack of time. Tasks of closed requests are removed first. If none waits, it
+// returns farFuture. farFuture is later than any deadline.
 func (b *broker) oldestDeadline(worker *worker) time.Duration {
 	// Remove the tasks of closed requests in front.
 	worker.dropUnwanted(b.tasks)
@@ -114,8 +116,10 @@ func (b *broker) dropRequest(now time.Duration, req, task int32, reason policy.D
 	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: req, Task: task, Reason: reason, At: retryAt})
 }
 
-// assignTask assigns a revealed task of a module to a worker (the module on a device). If the module has none, the
-// request is dropped. The entry is the task with its place in the order of a queue.
+// assignTask assigns a revealed task of a module to a worker (the module on a device). An idle device starts it at once.
+// Otherwise it enters the worker's forming batch (the next one), or its queue; a task that would be late is dropped with
+// its request. If the module has no worker, the request is dropped. The entry is the task with its place in the order of
+// a queue.
 func (b *broker) assignTask(now time.Duration, module int32, entry flow.QueueEntry, out *policy.Actions) {
 	worker := b.workers.nextWorker(module)
 	if worker == nil {
@@ -138,13 +142,14 @@ func (b *broker) assignTask(now time.Duration, module int32, entry flow.QueueEnt
 		}
 	default:
 		worker.queue.push(entry)
-		worker.proof.addTask(entry.Key)
+		worker.proof.addTask(entry.Key) // the proof that the queue can be served in time may no longer hold
 	}
 	b.workers.updateStarts(worker)
 }
 
-// tryEnterBatch adds a task to a worker's forming batch, which starts at `start`, if the task passes the drop test or
-// fits a smaller batch. Otherwise it drops the task's request and returns false.
+// tryEnterBatch adds a task to a worker's forming batch (the next one), which starts at `start`, if the task passes the
+// drop test (it would be in time also in the modules behind) or fits a smaller batch. Otherwise it drops the task's
+// request and returns false.
 func (b *broker) tryEnterBatch(now, start time.Duration, worker *worker, entry *flow.QueueEntry, out *policy.Actions) bool {
 	task := &b.tasks.Tasks[entry.Task]
 	if !b.dropTest.isInTime(now, start, worker, entry, task) && !b.dropTest.tryShrinkBatch(start, worker, entry) {
@@ -163,9 +168,10 @@ func (b *broker) enterBatch(now, start time.Duration, worker *worker, entry *flo
 	b.planner.recordEntry(worker.module, now, queueTime, batchWait)
 }
 
-// startBatch starts the forming batch of a worker whose device is free, and forms the next one while it runs. If
-// every task that waits fails the test of its deadline, the worker stays idle; one that is no longer wanted (scaling)
-// unloads its network.
+// startBatch starts the forming batch of a worker (a module on a device) whose device is free, and forms the next one
+// while it runs. If every task that waits fails the test of its deadline, the worker stays idle; one that is no longer
+// wanted (scaling) unloads its network. It appends the dispatch, or the unload, to out. A batch's number is that of its
+// device, which runs one at a time.
 func (b *broker) startBatch(now time.Duration, worker *worker, out *policy.Actions) {
 	// Form a batch until one is not empty: its requests may have ended meanwhile, or fail the test.
 	for {
@@ -216,12 +222,13 @@ func (b *broker) startBatch(now time.Duration, worker *worker, out *policy.Actio
 	b.workers.updateStarts(worker) // when each worker of this device could start a further task
 }
 
-// formBatch fills the forming batch (the next one) of a worker, which will start at `start`, from its queue: by
-// lowest or highest budget first, the time left to the deadline. Each task is tested when it enters, and its request
-// is dropped if it would be late. worker.proof keeps the result of the last count that the queue can be served in
-// time.
+// formBatch fills the forming batch (the next one) of a worker, which will start at `start`, from its queue: by lowest
+// or highest budget first, the time left to the deadline. Each task is tested when it enters, and its request is dropped
+// if it would be late. worker.proof keeps the result of the last count by which the queue can be served in time, so that
+// it need not be counted again for each batch.
 func (b *broker) formBatch(now, start time.Duration, worker *worker, out *policy.Actions) {
-	// A variant may fill the batch. feas sets tasks aside if not all can be in time.
+	// A variant (a baseline) may fill the batch. The policy feas sets tasks aside, in a queue of their own, if not all can be
+	// in time.
 	switch {
 	case b.variant.FormBatch != nil:
 		b.variant.FormBatch(FormingBatch{Now: now, Start: start, broker: b, worker: worker, out: out})

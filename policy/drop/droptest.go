@@ -37,9 +37,9 @@ func (g *dropTest) isHopeless(start time.Duration, worker *worker, entry *flow.Q
 	return start+worker.batchTimes[0]+g.planner.downstreamSolo[g.planner.cellOf(int(request.Model), worker.module)] > request.Deadline+worker.clockSkew
 }
 
-// highestFirst reports whether a worker's queue is served from the highest remaining budget (time left to the
-// deadline), because not all tasks can be in time. pard decides that by the module's load, feas by a count of the
-// queue, whose next batch starts at `start`.
+// highestFirst reports whether a worker's queue is served from the highest remaining budget (time left to the deadline),
+// because not all tasks can be in time; then the others still are. The policy pard decides that by the module's load,
+// feas by a count of the queue, whose next batch starts at `start`, and a baseline (Variant.HighestFirst) for good.
 func (g *dropTest) highestFirst(worker *worker, start time.Duration) bool {
 	switch {
 	case g.variant.HighestFirst != nil:
@@ -52,8 +52,8 @@ func (g *dropTest) highestFirst(worker *worker, start time.Duration) bool {
 
 // canServeQueue reports whether a worker's queue can be served earliest deadline first from `start` on: its i-th task
 // would be in the batch that starts i/batchSize intervals later. That holds if, for every j, at most (j+1) batches of
-// tasks must be in the first j+1 batches. They can be counted without sorting. A positive result is kept in
-// worker.proof.
+// tasks must be in the first j+1 batches. They can be counted without sorting. It removes tasks of closed requests in
+// front, and keeps the result of a count in worker.proof, by which a later call need not count.
 func (g *dropTest) canServeQueue(worker *worker, start time.Duration) bool {
 	tasks, batchSize := worker.queue.len(), int(worker.plannedBatch)
 	for ; tasks > 0 && !g.tasks.IsWanted(worker.queue.min()); tasks-- {

@@ -8,9 +8,10 @@ import (
 	"inferplan/policy/flow"
 )
 
-// estimateDownstream is called once per second. It computes the time downstream of every module, which its tasks need for the modules after it: the
-// largest over the paths of queueing plus execution, plus the largest quantile of the sum of the waits for batches
-// (PARD §4.2). The two may be of different paths. If the shares of paths are learnt, rare paths are left out.
+// estimateDownstream is called once per second. It computes the time downstream of every module, which its tasks need
+// for the modules after it: the largest over the paths of queueing plus execution, plus the largest quantile of the sum
+// of the waits for batches (PARD §4.2). The two may be of different paths. If the shares of requests by path are learnt
+// (Options.MinPathShare), they are updated, and rare paths are left out.
 func (s *planner) estimateDownstream() {
 	if s.pathShares != nil {
 		s.pathShares.updateShares()
@@ -48,9 +49,10 @@ type pathChance struct {
 	requestShare float64
 }
 
-// likelyDownstreamTime returns the duration of the longest path behind a node of an application (an index), apart
-// from those that only a share of MinPathShare of the requests take together. Branches beside each other are treated
-// as if they excluded each other as far as they can, so that the estimate is never too short.
+// likelyDownstreamTime returns the duration of the longest path behind a node of an application (an index), apart from
+// those that only a share of MinPathShare of the requests take together. Branches beside each other are treated as if
+// they excluded each other as far as they can, so that the estimate is never too short. pathShares has the learnt share
+// of requests by outcome.
 func (s *planner) likelyDownstreamTime(appIndex int, app *flow.Application, node int32) time.Duration {
 	s.pathChances = s.pathChances[:0]
 	for _, path := range app.Nodes[node].Paths {
@@ -68,8 +70,8 @@ func (s *planner) likelyDownstreamTime(appIndex int, app *flow.Application, node
 	return s.pathChances[len(s.pathChances)-1].duration
 }
 
-// queueAndRunTime returns the estimated time along a path (node indexes) without the waits for batches: mean queueing
-// and batch time of each module. A variant may estimate a module otherwise.
+// queueAndRunTime returns the estimated time along a path (node indexes) without the waits for batches: each module's
+// mean queueing time over the window and its time for a full batch. A variant may estimate a module otherwise.
 func (s *planner) queueAndRunTime(app *flow.Application, path []int32) time.Duration {
 	sum := time.Duration(0)
 	for _, node := range path {
@@ -104,9 +106,9 @@ func (s *planner) batchWaitQuantile(app *flow.Application, path []int32) time.Du
 	return s.variant.WaitSumQuantile(s.waitLists, s.options.WaitQuantile)
 }
 
-// waitSumDistribution returns the distribution of the sum of the waits for batches along a path (node indexes):
-// element i is the chance of i milliseconds. Sums over the last nodes of the path are kept in waitSums, by their
-// number.
+// waitSumDistribution returns the distribution of the sum of the waits for batches along a path (node indexes): element
+// i is the chance of i milliseconds. It convolves the distributions of the modules from the last one back; waitSums[n]
+// is the buffer for the sum over the last n nodes, and is overwritten by the next call.
 func (s *planner) waitSumDistribution(app *flow.Application, path []int32) []float64 {
 	for len(s.waitSums) < len(path)+1 {
 		s.waitSums = append(s.waitSums, []float64{1})

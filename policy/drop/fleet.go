@@ -44,8 +44,9 @@ type sizeChange struct {
 	workers     int
 }
 
-// newWorkerFleet returns the workers (a module on a device each) of a plan's tables. With shortestQueue, tasks join
-// the worker that could start them earliest, otherwise they are dealt in turn.
+// newWorkerFleet returns the workers (a module on a device each) of a plan's tables, when the policy is made. With
+// shortestQueue a new task goes to the worker of its module that could start it earliest, otherwise to the workers in
+// turn.
 func newWorkerFleet(tables *policy.Tables, graphTables *flow.GraphTables, shortestQueue bool) *workerFleet {
 	fleet := &workerFleet{tables: tables, graphTables: graphTables, shortestQueue: shortestQueue, modules: make([]moduleWorkers, len(tables.Services)), devices: make([]device, len(tables.Devices))}
 	fleet.addWorkers()
@@ -76,7 +77,7 @@ func (f *workerFleet) addWorkers() {
 		}
 	}
 
-	// Number them device after device.
+	// Number them device after device. workers of a module has these numbers, in the order of the plan.
 	for deviceIndex := range byDevice {
 		f.devices[deviceIndex] = device{firstWorker: int32(len(f.workers)), workers: int32(len(byDevice[deviceIndex])), runningWorker: -1}
 		for index := range byDevice[deviceIndex] {
@@ -96,8 +97,8 @@ func batchInterval(batchTime time.Duration, deviceShare float64) time.Duration {
 	return time.Duration(float64(batchTime) / deviceShare)
 }
 
-// initModule sets which workers of a module serve at the start: all or, with scaling, the first ones, as many as the
-// plan starts with.
+// initModule sets which workers of a module are wanted and have their network at the start: all or, with scaling (the
+// number of workers follows the rate), the first ones, as many as the plan starts with.
 func (f *workerFleet) initModule(module int32) {
 	workers := &f.modules[module]
 	workers.earliestStart = newStartTree(len(workers.workers))
@@ -129,8 +130,9 @@ func (f *workerFleet) runningWorker(device int32) *worker {
 // takesTurns reports whether other modules run on a worker's device, too, so that their workers take turns.
 func (f *workerFleet) takesTurns(worker *worker) bool { return f.devices[worker.device].workers > 1 }
 
-// startTime returns when a worker could start a further task: at once (0) if its device is idle, otherwise behind the
-// full batches of all tasks that wait on the device.
+// startTime returns when a worker (a module on a device) could start a further task: at once (0) if its device is idle,
+// otherwise behind the running batch and the full batches of all tasks that wait on the device. Where modules take
+// turns, those of all of them count.
 func (f *workerFleet) startTime(worker *worker) time.Duration {
 	runningWorker := f.runningWorker(worker.device)
 	switch {
@@ -165,8 +167,9 @@ func (f *workerFleet) skewClocks(maxSkew time.Duration, rng *rand.Rand) {
 	}
 }
 
-// updateLiveWorkers computes anew which workers of a module take tasks, their joint capacity in tasks per second, and
-// when each could start one more. It is called when a worker was lost, loaded or is no longer wanted.
+// updateLiveWorkers is called when a worker of a module was lost or loaded, is no longer wanted, or has other batch
+// times. It computes anew which workers of the module take tasks (liveWorkers, by number), their joint capacity in tasks
+// per second, and when each could start one more; farFuture stands for those that take none.
 func (f *workerFleet) updateLiveWorkers(module int32) {
 	workers := &f.modules[module]
 	workers.liveWorkers, workers.capacity = workers.liveWorkers[:0], 0
@@ -246,7 +249,9 @@ func (f *workerFleet) unloadWorker(worker *worker, out *policy.Actions) {
 	out.List = append(out.List, policy.Action{Kind: policy.Unload, Network: f.networkOf(worker), Device: worker.device})
 }
 
-// handleLoaded handles the end of the load of a worker's network. A load that has failed (ok is false) is repeated.
+// handleLoaded handles the event NetworkLoaded of a worker: the load of its network has ended, and it takes tasks from
+// now on. A load that has failed (ok is false) is repeated. A load that the worker did not order, or of a lost worker,
+// is ignored.
 func (f *workerFleet) handleLoaded(worker *worker, ok bool, out *policy.Actions) {
 	switch {
 	case !worker.isLoading || worker.isLost:
@@ -259,7 +264,8 @@ func (f *workerFleet) handleLoaded(worker *worker, ok bool, out *policy.Actions)
 	f.updateLiveWorkers(worker.module)
 }
 
-// handleWorkerBack takes a worker back whose device was lost. It has no tasks, and holds the networks that the plan puts there.
+// handleWorkerBack takes a worker back whose device was lost. It has no tasks, and holds the networks that the plan puts
+// there. What it holds but is not wanted for is unloaded, and what it lacks is loaded.
 func (f *workerFleet) handleWorkerBack(worker *worker, out *policy.Actions) {
 	worker.isLost = false
 	worker.networkLoaded = slices.Contains(f.tables.Resident[worker.device], f.networkOf(worker))
@@ -272,8 +278,9 @@ func (f *workerFleet) handleWorkerBack(worker *worker, out *policy.Actions) {
 	f.updateLiveWorkers(worker.module)
 }
 
-// setTargetWorkers decides that the first `count` workers of a module serve. Missing networks are loaded now. The
-// number takes effect after the module's cold start; then the other workers finish their tasks and unload.
+// setTargetWorkers decides, for the rule by which the number of workers follows the rate, that the first `count` workers
+// of a module serve. Missing networks are loaded now. The number takes effect after the module's cold start
+// (applySizes); then the other workers finish their tasks and unload.
 func (f *workerFleet) setTargetWorkers(now time.Duration, module int32, count int, out *policy.Actions) {
 	workers := &f.modules[module]
 

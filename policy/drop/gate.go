@@ -20,8 +20,8 @@ func (g *entryGate) admits(now time.Duration, ev *policy.Event) bool {
 	return (g.variant.AdmitRequest == nil || g.variant.AdmitRequest()) && (g.backlogFactor <= 0 || g.hasTimeForBacklog(now, ev.Model, ev.Deadline))
 }
 
-// hasTimeForBacklog reports whether a request of a model with this deadline has time behind the backlogs of the
-// modules on its paths. If so, it adds the request to the backlogs. Every module is assumed to work off admitted
+// hasTimeForBacklog is a test at the entry: it reports whether a request of a model (its application) with this deadline
+// has time behind the backlogs of the modules on its paths, the time that they need for what was admitted before. If so, it adds the request to the backlogs. Every module is assumed to work off admitted
 // requests at its planned rate. With the largest backlog along a path,
 //
 //	maxBacklog <= backlogFactor · (deadline - now - maxRunTime - one batch of the entry module)
@@ -44,7 +44,8 @@ func (g *entryGate) hasTimeForBacklog(now time.Duration, model int32, deadline t
 		return false
 	}
 
-	// Add the request to the backlogs of the modules that it may reach, with its chance to reach them.
+	// Add the request to the backlogs of the modules that it may reach, with its chance to reach them. backlogEnd is when a
+	// module has worked off all that was admitted, at its capacity in tasks per second.
 	for i := range app.Nodes {
 		service := app.Nodes[i].Service
 		if rate := g.workers.modules[service].capacity; rate > 0 {

@@ -6,8 +6,8 @@ import (
 	"inferplan/policy"
 )
 
-// loseWorker assigns the tasks of a lost worker (a module on a lost device), running and waiting ones, to other
-// workers of its module.
+// loseWorker handles the loss of a worker's device: the running batch is aborted, and its tasks and those that wait go
+// to other workers of the module.
 func (b *broker) loseWorker(now time.Duration, worker *worker, out *policy.Actions) {
 	if worker.isRunning {
 		out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: worker.device})
@@ -32,8 +32,9 @@ func (b *broker) resendTasks(now time.Duration, module int32, out *policy.Action
 	b.toResend = b.toResend[:0]
 }
 
-// handleReturned requeues the tasks of a batch that returned without a result. If its network was not loaded, the
-// worker loads it again, and its tasks go to other workers meanwhile.
+// handleReturned handles a batch that returned from a worker without a result: its tasks are assigned to workers again.
+// If its network was not loaded, the worker loads it again unless it is no longer wanted, and all tasks that wait for it
+// go to other workers, too.
 func (b *broker) handleReturned(now time.Duration, worker *worker, reason policy.ReturnReason, out *policy.Actions) {
 	b.markIdle(worker)
 	b.toResend = append(b.toResend, worker.runningBatch...)

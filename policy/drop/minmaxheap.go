@@ -53,8 +53,9 @@ func (q *doubleEndedQueue) belongsAbove(onMinLevel bool, first, second int) bool
 	return q.isLess(second, first)
 }
 
-// push adds an entry. The heap gives both the smallest and the largest key: its levels alternate between minima and
-// maxima.
+// push adds an entry to the queue, a min-max heap: a binary heap from which both the smallest and the largest key can be
+// taken. Its levels alternate: an entry on a level of minima has the smallest key of all below it, one on a level of
+// maxima the largest.
 func (q *doubleEndedQueue) push(entry flow.QueueEntry) {
 	q.list = append(q.list, entry)
 	index := len(q.list) - 1
@@ -95,8 +96,9 @@ func (q *doubleEndedQueue) remove(index int) flow.QueueEntry {
 	return entry
 }
 
-// siftDown moves the entry at an index down to where it belongs. On levels of maxima the bits of all keys are inverted,
-// so that both kinds of levels are handled alike.
+// siftDown moves the entry at an index down to where it belongs among the levels of its kind (minima or maxima). On
+// levels of maxima the bits of all keys are inverted, which reverses their order, so that both kinds of levels are
+// handled alike.
 func (q *doubleEndedQueue) siftDown(index int) {
 	list, signMask := q.list, time.Duration(0)
 	if !isMinLevel(index) {
@@ -125,6 +127,7 @@ func (q *doubleEndedQueue) siftDown(index int) {
 		if minChild <= firstChild+1 {
 			return // a child has no levels of this kind below
 		}
+		// It went to a grandchild: its new parent is of the other kind, and must not be on the wrong side of it.
 		if parent := (minChild - 1) / 2; list[parent].Key^signMask < list[minChild].Key^signMask {
 			list[parent], list[minChild] = list[minChild], list[parent]
 		}

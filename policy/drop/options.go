@@ -40,7 +40,8 @@ func ServingParams(params map[string]float64) map[string]float64 {
 }
 
 // parseOptions returns the options of a plan for feas or pard: the defaults, changed by the plan's parameters. It
-// returns an error for an unknown parameter or a value out of range. Names with _us are in microseconds.
+// returns an error for an unknown parameter or a value out of range. Names with _us are in microseconds. params has the
+// plan's numbers by name; 1 switches an option on and 0 off.
 func parseOptions(feas bool, graphTables *flow.GraphTables, params map[string]float64) (Options, error) {
 	options := Options{WaitQuantile: graphTables.WaitQuantile, Window: graphTables.Window, Seed: 1, LearnSpeeds: feas}
 	if feas && branchSkipsModules(graphTables) {

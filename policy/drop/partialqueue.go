@@ -14,9 +14,9 @@ import (
 // The others keep half a batch in reserve, because a task that is served at the very end of its time has nothing left
 // for the modules downstream.
 
-// canServeAll reports whether all tasks that wait for a worker, also those that were set aside for lack of time, can
-// be served in time in the order of their deadlines, if the next batch starts at `start`. Then those are put back
-// into the queue.
+// canServeAll reports whether all tasks that wait for a worker, also those that feas has set aside for lack of time, can
+// be served in time in the order of their deadlines, if the next batch starts at `start`. If the most urgent of those
+// set aside is not late yet, it puts all of them back into the queue to count them.
 func (g *dropTest) canServeAll(worker *worker, start time.Duration) bool {
 	// Remove tasks of closed requests in front.
 	for worker.setAside.len() > 0 && !g.tasks.IsWanted(worker.setAside.min()) {
@@ -43,8 +43,8 @@ func (g *dropTest) slackOf(worker *worker, end time.Duration, entry *flow.QueueE
 }
 
 // formPartialQueue fills a worker's forming batch, which starts at `start`, from a queue that cannot be served as a
-// whole: some of the oldest tasks are set aside, so that the others are in time. Hopeless ones among these are
-// dropped.
+// whole: some of the oldest tasks are set aside, so that the others are in time. Hopeless ones among these are dropped.
+// formBatch calls it for feas.
 func (b *broker) formPartialQueue(now, start time.Duration, worker *worker, out *policy.Actions) {
 	b.dropTest.splitQueue(worker, start)
 	worker.proof.invalidate()
@@ -62,7 +62,7 @@ func (b *broker) formPartialQueue(now, start time.Duration, worker *worker, out 
 func (g *dropTest) splitQueue(worker *worker, start time.Duration) {
 	batchSize, firstEnd := int(worker.plannedBatch), start+worker.fullBatchTime+worker.fullBatchTime/2
 
-	// Set the oldest tasks aside, as many as are in excess.
+	// Set the oldest tasks aside, as many as are in excess. Their deadlines are the earliest, so the others gain most.
 	dueByBatch := g.zeroCounts((worker.queue.len()+batchSize-1)/batchSize + 1) // by batch: how many of the tasks to be served must be in it or earlier
 	excessTasks := g.countDue(worker, firstEnd, dueByBatch)
 	for ; excessTasks > 0 && worker.queue.len() > batchSize; excessTasks-- {
@@ -112,8 +112,9 @@ func (g *dropTest) countDue(worker *worker, firstEnd time.Duration, dueByBatch [
 	return excessTasks
 }
 
-// addDue counts a task that must be in batch number latestBatch at the latest, and returns true, if that batch and
-// all later ones still have a place. dueByBatch[k] is how many tasks must be in batch k or earlier.
+// addDue counts a task that must be in batch number latestBatch at the latest, and returns true, if that batch and all
+// later ones still have a place. Otherwise it changes nothing and returns false. dueByBatch[k] is how many tasks must be
+// in batch k or earlier, and (k+1) batches hold (k+1)*batchSize.
 func addDue(dueByBatch []int32, latestBatch, batchSize int) bool {
 	for later := latestBatch; later < len(dueByBatch); later++ {
 		if int(dueByBatch[later]) >= (later+1)*batchSize {

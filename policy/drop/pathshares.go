@@ -22,7 +22,8 @@ type pathShares struct {
 }
 
 // branchSkipsModules returns true if a branch of an application skips modules: one of its outcomes leads to all modules
-// that another one leads to, and to more.
+// that another one leads to, and to more. Then rare paths can be much longer than usual ones, and feas learns the shares
+// of paths.
 func branchSkipsModules(graphTables *flow.GraphTables) bool {
 	for appIndex := range graphTables.Apps {
 		nodes := graphTables.Apps[appIndex].Nodes
@@ -75,8 +76,10 @@ func nodesByOutcome(node *flow.Node) [][]int32 {
 	return reachable
 }
 
-// newPathShares returns the shares of requests that take each outcome of the branches in a plan's applications, at
-// first as planned. They are learnt from the requests.
+// newPathShares returns the shares of requests that take each outcome of the branches in a plan's applications, at first
+// as planned. They are learnt from the requests, as pairs of a service and the service that follows. outcomeShares has
+// the shares by node over all applications, branchNodes the node of an application at which a service branches (-1 for
+// none), and tokens the number of each service in the table.
 func newPathShares(graphTables *flow.GraphTables) *pathShares {
 	shares := &pathShares{graphTables: graphTables, table: predict.New(predict.Options{LastTokenOnly: true})}
 	for service := range graphTables.Modules {
@@ -110,8 +113,9 @@ func (shares *pathShares) firstNodeOf(app int) int {
 	return offset
 }
 
-// recordFollower records, when a task is revealed, that its service follows the tasks that it reads. So it becomes
-// known which branch these requests took. A nil receiver does nothing.
+// recordFollower records, when a task is revealed, that its service follows the tasks that it reads (ev.List). So it
+// becomes known which branch these requests took. -1 means that nothing has followed a task yet. A nil receiver, where
+// no shares are learnt, does nothing.
 func (shares *pathShares) recordFollower(ev *policy.Event) {
 	if shares == nil {
 		return
@@ -128,7 +132,8 @@ func (shares *pathShares) recordFollower(ev *policy.Event) {
 }
 
 // learnFromBatch learns which branches the requests of a batch took, when it has ended and what follows its tasks has
-// been revealed. Tasks of services without branches teach nothing. A nil receiver does nothing.
+// been revealed. Each task counts as a path of its service and the service that followed, if any. Tasks of services
+// without branches teach nothing. A nil receiver, where no shares are learnt, does nothing.
 func (shares *pathShares) learnFromBatch(tasks *flow.TaskTable, batch []flow.QueueEntry) {
 	if shares == nil {
 		return
@@ -156,8 +161,9 @@ func (shares *pathShares) learnFromBatch(tasks *flow.TaskTable, batch []flow.Que
 	}
 }
 
-// updateShares computes the share of each outcome at all branches from what was learnt. Branches of which nothing is
-// known keep their planned shares.
+// updateShares is called once per second, and computes the share of each outcome at all branches from the requests
+// learnt so far. Branches of which nothing is known keep their planned shares. nodeIndex counts the nodes of all
+// applications.
 func (shares *pathShares) updateShares() {
 	nodeIndex := 0
 	for appIndex := range shares.graphTables.Apps {
@@ -172,7 +178,8 @@ func (shares *pathShares) updateShares() {
 }
 
 // updateNodeShares writes into outcomeShares which share of requests takes each outcome of a node of an application,
-// from what was learnt of the services that follow it. If nothing is known, the shares stay as planned.
+// from what was learnt of the services that follow it. If nothing is known, the shares stay as planned. A token is the
+// number of a service in the table; its chance goes to the outcome behind which it follows.
 func (shares *pathShares) updateNodeShares(appIndex int32, app *flow.Application, node int32, outcomeShares []float64) {
 	nodeTable := &app.Nodes[node]
 	cursor := shares.table.CursorAtStart(appIndex, predict.NoFeature)
@@ -187,8 +194,9 @@ func (shares *pathShares) updateNodeShares(appIndex int32, app *flow.Application
 	}
 }
 
-// outcomeOf returns the outcome of a branch of an application behind which a token (the number of a module) follows.
-// For the end of the request, it returns an outcome that leads nowhere.
+// outcomeOf returns the outcome of a branch (a node) of an application behind which a token follows, which is the number
+// of a service in the table. For a token that follows none, such as the end of the request, it returns the first outcome
+// without an edge, which leads nowhere.
 func (shares *pathShares) outcomeOf(app *flow.Application, branch *flow.Node, token int32) int32 {
 	endOutcome := int32(0)
 	for _, edge := range branch.Outputs {
@@ -204,7 +212,7 @@ func (shares *pathShares) outcomeOf(app *flow.Application, branch *flow.Node, to
 }
 
 // pathShare returns which share of the requests of an application that are at a node take a path (node indexes) from
-// there: the product of the shares of the outcomes on it.
+// there: the product of the shares of the outcomes on it. Edges without an outcome are taken by all.
 func (shares *pathShares) pathShare(app int, node int32, path []int32) float64 {
 	share, firstNode, currentNode := 1.0, shares.firstNodeOf(app), node
 	for _, nextNode := range path {

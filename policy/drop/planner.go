@@ -51,8 +51,10 @@ type queueTimes struct {
 // bucketWidth is the width of the buckets of queueTimes.
 const bucketWidth = 100 * time.Millisecond
 
-// newPlanner returns the State Planner, which estimates the time downstream of each module, with first estimates from
-// the planned times. The estimates in batches of one are bounds: no request is faster.
+// newPlanner returns the State Planner, which estimates for each module the time downstream (that a request needs for
+// the modules behind it), with first estimates from the planned times. A cell is an application and one of its modules,
+// as an index. It also computes downstreamSolo, the time downstream if every module runs the request in a batch of one:
+// no request is faster.
 func newPlanner(variant *Variant, options Options, fleet *workerFleet) *planner {
 	modules := len(fleet.modules)
 	planner := &planner{variant: variant, options: options, workers: fleet, statistics: NewRunStatistics(modules), stride: int32(modules), moduleLoads: make([]moduleLoad, modules)}
@@ -112,8 +114,9 @@ func (s *planner) longestSolo(app *flow.Application, node int32) time.Duration {
 	return maxSum
 }
 
-// recordEntry records that a task of a module enters a batch now, after it has queued for queueTime, and that it
-// waits until the batch starts.
+// recordEntry records that a task of a module enters a batch now, after it has queued for queueTime, and that it waits
+// until the batch starts. Queueing times are summed in a ring of buckets of a tenth of a second; a bucket of an earlier
+// round is emptied first. Waits go into the samples of the module.
 func (s *planner) recordEntry(module int32, now, queueTime, wait time.Duration) {
 	times := &s.queueTimes[module]
 	tenth := int64(now / bucketWidth)
@@ -130,8 +133,9 @@ func (s *planner) recordEntry(module int32, now, queueTime, wait time.Duration) 
 	s.statistics.recordEntry(module, queueTime, wait)
 }
 
-// meanAt returns the weighted mean of a module's queueing times over the window that ends now. The times are in
-// buckets of a tenth of a second, and their weight falls linearly with their age.
+// meanAt returns the weighted mean of a module's queueing times over the window that ends now, 0 without any. The times
+// are in buckets of a tenth of a second, and the weight of each falls linearly with its age. tenths says of which tenth
+// a bucket is.
 func (times *queueTimes) meanAt(now time.Duration) time.Duration {
 	window := time.Duration(len(times.tenths)) * bucketWidth
 	sum, weights := 0.0, 0.0
@@ -155,7 +159,8 @@ func (times *queueTimes) meanAt(now time.Duration) time.Duration {
 func (s *planner) tickSecond(now time.Duration) {
 	s.second = int64(now / time.Second)
 
-	// Update the load, the queueing time and the order of each module.
+	// Update the load, the queueing time and the order of each module. The order follows the load in pard alone: feas counts
+	// its queues, and a variant may have a fixed one.
 	for module := range s.moduleLoads {
 		load := &s.moduleLoads[module]
 		load.addArrivals(float64(s.arrivals[module]))
@@ -175,7 +180,8 @@ func (s *planner) tickSecond(now time.Duration) {
 	s.estimateDownstream()
 }
 
-// skipSeconds counts the seconds up to now in which there was nothing to do as seconds without arrivals.
+// skipSeconds is called when the timer of seconds starts again. It counts the seconds up to now in which there was
+// nothing to do as seconds without arrivals, at most as many as are remembered.
 func (s *planner) skipSeconds(now time.Duration) {
 	for seconds := min(int64(now/time.Second)-s.second, int64(len(s.moduleLoads[0].arrivals))); seconds > 0; seconds-- {
 		for module := range s.moduleLoads {
@@ -185,8 +191,8 @@ func (s *planner) skipSeconds(now time.Duration) {
 	s.second = int64(now / time.Second)
 }
 
-// addArrivals adds the number of a module's tasks in a second to the last seconds, and smooths them by the mean over
-// up to five seconds.
+// addArrivals adds the number of a module's tasks in a second to the last seconds, and smooths them by the mean over up
+// to five seconds. The last seconds are in rings: the number itself, and the smoothed one.
 func (l *moduleLoad) addArrivals(tasks float64) {
 	index := l.seconds % len(l.arrivals)
 	l.arrivals[index] = tasks

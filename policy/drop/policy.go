@@ -19,8 +19,8 @@ type Policy struct {
 	timerSet  bool // a timer for the next second is set
 }
 
-// New returns the policy with a name, feas or pard, for a plan's tables and parameters. It returns an error for
-// another name or a wrong parameter.
+// New returns the policy with a name, feas (ours) or pard (PARD, EuroSys '26), for a plan's tables and parameters. It
+// returns an error for another name or a wrong parameter.
 func New(name string, tables *policy.Tables, params map[string]float64) (*Policy, error) {
 	if name != Default && name != "pard" {
 		return nil, fmt.Errorf("policy %q: expected one of %v", name, Names())
@@ -31,8 +31,9 @@ func New(name string, tables *policy.Tables, params map[string]float64) (*Policy
 	return NewVariant(tables, params, Variant{Name: name, IsFeas: name == Default})
 }
 
-// NewVariant returns a variant of the policy (a baseline or an ablation) over a plan's tables. It returns an error
-// for a plan of another kind or a wrong parameter.
+// NewVariant returns a variant of the policy (a baseline or an ablation) over a plan's tables: the workers of all
+// devices, the planner of estimates, the broker that forms batches and drops requests, the gate at the entry, and the
+// scaler of workers. It returns an error for a plan of another kind or a wrong parameter.
 func NewVariant(tables *policy.Tables, params map[string]float64, variant Variant) (*Policy, error) {
 	graphTables := flow.GraphTablesOf(tables)
 	if graphTables == nil {
@@ -88,8 +89,9 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	}
 }
 
-// handleChange handles the rare events: workers (modules on a device) that are lost or come back, loads that have
-// ended, and batches without a result. An event concerns all workers of its device.
+// handleChange handles the rare events: workers (modules on a device) that are lost or come back, loads that have ended
+// (Value 0 means success), and batches without a result (Value is the reason). An event concerns all workers of its
+// device, but a load only that with its network.
 func (p *Policy) handleChange(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	if ev.Device < 0 || int(ev.Device) >= len(p.workers.devices) {
 		return

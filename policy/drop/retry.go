@@ -20,9 +20,9 @@ func newRetryEstimate(fleet *workerFleet, planner *planner) retryEstimate {
 	return retryEstimate{workers: fleet, planner: planner, downstreamTime: make([]time.Duration, len(fleet.graphTables.Apps)), estimatedSecond: -1}
 }
 
-// retryAfter returns the time after which a refused request is worth sending again: the time by which a request that
-// arrives now would exceed its SLO, but at least one batch of the entry module. A queue shrinks as fast as time
-// passes while no new task enters.
+// retryAfter returns the time after which a refused request is worth sending again, which a server tells its client: the
+// time by which a request that arrives now would exceed its SLO, but at least one batch of the entry module. A queue
+// shrinks as fast as time passes while no new task enters.
 func (g *retryEstimate) retryAfter(now time.Duration, request *flow.Request) time.Duration {
 	app := &g.workers.graphTables.Apps[request.Model]
 	if g.estimatedSecond != g.planner.second {

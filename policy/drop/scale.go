@@ -33,8 +33,9 @@ func (s *scaler) passTime(now time.Duration) {
 	}
 }
 
-// scale is called once per second. It applies earlier decisions on the number of workers of each module that take
-// effect now and, when one is due, decides anew by the rate of requests. Without a scaling rule it does nothing.
+// scale is called once per second. It applies earlier decisions on the number of workers of each module that take effect
+// now and, when one is due, decides anew by the rate of requests. Without a scaling rule it does nothing. The last step
+// loads and unloads networks.
 func (s *scaler) scale(now time.Duration, fleet *workerFleet, out *policy.Actions) {
 	if s.demand == nil {
 		return

@@ -15,8 +15,9 @@ const (
 	learningRate         = .5
 )
 
-// updateFactor takes the batch times measured in a second into account: the factor (measured over planned) moves
-// towards them by learningRate. It returns false if there were none.
+// updateFactor takes the batch times of a module that were measured in the last second into account: the factor
+// (measured over planned time) moves towards theirs by learningRate, within minFactor and maxFactor. It then forgets
+// them. It returns false if there were none.
 func (speed *moduleSpeed) updateFactor() bool {
 	if speed.plannedTime <= 0 {
 		return false
@@ -37,8 +38,9 @@ func (f *workerFleet) recordBatchTime(now time.Duration, worker *worker) {
 	}
 }
 
-// updateBatchTimes sets, once per second, the batch times of all workers, and of the planner's modules, to the
-// planned ones times the factor that was measured for their module.
+// updateBatchTimes sets, once per second, the batch times of the workers of each module with new measurements to the
+// planned ones times the module's factor. The planner gets the longest time of a full batch, and the shortest of a batch
+// of one. Without learning (no speeds) it does nothing.
 func (f *workerFleet) updateBatchTimes(planner *planner) {
 	for module := range f.speeds {
 		if !f.speeds[module].updateFactor() {
@@ -60,7 +62,8 @@ func (f *workerFleet) updateBatchTimes(planner *planner) {
 	}
 }
 
-// scaleTimes sets the expected times of a worker's batches to a factor times the planned ones.
+// scaleTimes sets the expected times of a worker's batches to a factor times the planned ones. Workers share the planned
+// times, so the first call makes a list of the worker's own. Proofs that its queue can be served are void.
 func (worker *worker) scaleTimes(factor float64) {
 	if &worker.batchTimes[0] == &worker.plannedTimes[0] {
 		worker.batchTimes = make([]time.Duration, len(worker.plannedTimes))

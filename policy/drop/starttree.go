@@ -13,8 +13,9 @@ type startTree struct {
 	winners []int32
 }
 
-// newStartTree returns a tournament tree of n workers that take no tasks (farFuture). Its root names the worker
-// with the earliest start. Its size is a power of two, so that a node's children are 2i and 2i+1.
+// newStartTree returns a tournament tree of n workers of a module, which finds the one with the earliest start. At first
+// none takes tasks (farFuture). winners[1], the root, is the worker with the earliest start of all. Its size is a power
+// of two, so that a node's children are 2i and 2i+1, and the leaves are the workers.
 func newStartTree(workers int) startTree {
 	size := 1
 	for size < workers {

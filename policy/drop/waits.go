@@ -26,8 +26,8 @@ func (waits *waitSamples) bucketOf(wait time.Duration) int {
 	return min(int(wait/waitStep), len(waits.histogram)-1)
 }
 
-// add adds a wait for a batch to the samples and their histogram, in place of the oldest one if there are
-// sampleWaits.
+// add adds a wait for a batch (from entering it until it starts) to the latest waits of a module and to their histogram.
+// If there are sampleWaits of them, it takes the place of the oldest one.
 func (waits *waitSamples) add(wait time.Duration) {
 	if len(waits.latest) < sampleWaits {
 		waits.latest = append(waits.latest, wait)
@@ -41,8 +41,9 @@ func (waits *waitSamples) add(wait time.Duration) {
 	waits.histogram[waits.bucketOf(wait)]++
 }
 
-// convolve writes into result, and returns, the distribution of the sum of two independent waits for batches: one
-// with the given distribution, and one of w. Element i is the chance of bucket i.
+// convolve returns the distribution of the sum of two independent waits for batches: one with the given distribution,
+// and one like the samples. Element i is the chance of bucket i. It overwrites result, and returns it with the length
+// that it needs. Without samples the sum is the given wait.
 func (waits *waitSamples) convolve(result, distribution []float64) []float64 {
 	samples := len(waits.latest)
 	if samples == 0 { // no samples yet
@@ -76,8 +77,9 @@ func (waits *waitSamples) convolve(result, distribution []float64) []float64 {
 	return result
 }
 
-// quantile returns the lambda quantile of a sum of `terms` waits with this distribution by buckets. A wait is spread
-// evenly over its bucket, so the mean of the sum lies (terms-1)/2 buckets above the sum of the bucket numbers.
+// quantile returns the lambda quantile (lambda from 0 to 1) of a sum of `terms` waits with this distribution by buckets
+// of waitStep. A wait is spread evenly over its bucket, so the mean of the sum lies (terms-1)/2 buckets above the sum of
+// the bucket numbers.
 func quantile(distribution []float64, terms int, lambda float64) time.Duration {
 	if terms == 0 {
 		return 0

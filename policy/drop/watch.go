@@ -32,8 +32,8 @@ const (
 	taskRunning                  // its batch runs
 )
 
-// newHopelessWatch returns a watch over the applications of a planner. If it is not enabled (Options.PromptRefusal),
-// it does nothing.
+// newHopelessWatch returns a watch over the applications of a planner, which drops requests as soon as they are hopeless
+// (late even if each remaining module ran them alone). If it is not enabled (Options.PromptRefusal), it does nothing.
 func newHopelessWatch(enabled bool, planner *planner) hopelessWatch {
 	watch := hopelessWatch{enabled: enabled, stride: planner.stride, soloTimes: slices.Clone(planner.soloTimes), timerAt: farFuture}
 	if !enabled {
@@ -42,7 +42,7 @@ func newHopelessWatch(enabled bool, planner *planner) hopelessWatch {
 	apps := planner.workers.graphTables.Apps
 	watch.minDownstream = make([]time.Duration, len(apps)*int(planner.stride))
 
-	// Find the least time behind each service; a service may stand at several nodes.
+	// Find the least time behind each service, by application and service; one may stand at several nodes.
 	for appIndex := range apps {
 		downstream := minDownstreamTimes(&apps[appIndex], watch.soloTimes)
 		for i := range apps[appIndex].Nodes {

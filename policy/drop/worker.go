@@ -57,7 +57,8 @@ func (worker *worker) backlogTime() time.Duration {
 	return time.Duration(tasks/int(worker.plannedBatch)) * worker.fullBatchTime
 }
 
-// dropUnwanted removes the tasks of closed requests from a worker's forming batch, the next one to start.
+// dropUnwanted removes the tasks of closed requests from a worker's forming batch, the next one to start. If none is
+// left, the batch may have its planned size again.
 func (worker *worker) dropUnwanted(tasks *flow.TaskTable) {
 	wanted := worker.formingBatch[:0]
 	for i := range worker.formingBatch {

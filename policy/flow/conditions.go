@@ -17,8 +17,10 @@ type ConditionChoices struct {
 	lookup     condition.Lookup
 }
 
-// NewConditionChoices returns choices over the tables of a plan. `value` is called with the names that conditions use:
-// parameters.NAME and MODULE.OUTPUT; a module that ran on several items has lists. The visit is known here.
+// NewConditionChoices returns the choices of a server, which evaluates the conditions of a plan's workflows where the
+// simulator draws: how many tasks a step has, which model runs it, and where a request goes on. valueOf is called with
+// the names that conditions use: parameters.NAME and MODULE.OUTPUT; a module that ran on several items has lists. The
+// name visit, how often the request has come to the segment, is known here.
 //
 // onError is called if a condition has no value, or leads nowhere. The request then goes on as if the condition were
 // false, there were no items, or the first route were chosen.
@@ -43,9 +45,10 @@ func (choices *ConditionChoices) valuesAt(req, visit int32) condition.Lookup {
 	return choices.lookup
 }
 
-// ItemCount returns how many tasks a step of a segment has at this visit, by the step's expression over the request's
-// answers. A request has no more items than the plan has chances for, because the plan sizes answers and devices by
-// these; more is an error of the request, and 0 tasks. It implements Choices.
+// ItemCount returns how many tasks a step has at this visit of a segment (a part of a workflow whose tasks are revealed
+// together), by the step's expression over the request's answers. app, segment and step are indexes of the tables. A
+// request has no more items than the plan has chances for, because the plan sizes answers and devices by these; more is
+// an error of the request (onError), and 0 tasks. It implements Choices.
 func (choices *ConditionChoices) ItemCount(req, app, segment, visit, step int32) int32 {
 	workflow := &choices.workflows.Apps[app]
 	stepRow := &workflow.Segments[segment].Steps[step]
@@ -60,9 +63,9 @@ func (choices *ConditionChoices) ItemCount(req, app, segment, visit, step int32)
 	return int32(items)
 }
 
-// ChooseRoute returns which of a step's services (routes) a task takes, as an index: the one that the step's
-// expression names, by the request's answers. If it names none of them, that is an error of the request, and 0 is
-// returned. It implements Choices.
+// ChooseRoute returns which of a step's routes (services that may run it) a task takes, as an index: the one that the
+// step's expression names, by the request's answers. If it names none of them, that is an error of the request
+// (onError), and 0 is returned. It implements Choices.
 func (choices *ConditionChoices) ChooseRoute(req, app, segment, visit, step, _ int32) int32 {
 	workflow := &choices.workflows.Apps[app]
 	stepRow := &workflow.Segments[segment].Steps[step]
@@ -81,9 +84,10 @@ func (choices *ConditionChoices) ChooseRoute(req, app, segment, visit, step, _ i
 	return 0
 }
 
-// ChooseNext returns the index of the branch behind a segment that a request takes: the first open one whose
-// condition holds, or that has none. A branch is closed once its segment was visited as often as allowed. It
-// implements Choices.
+// ChooseNext returns the index of the branch behind a segment (a part of a workflow) that a request takes: the first
+// open one whose condition holds, or that has none. A branch is open (openBranches) unless its segment was visited as
+// often as allowed. A condition that cannot be evaluated counts as false, after onError. If no condition holds, it
+// returns the last open branch. It implements Choices.
 func (choices *ConditionChoices) ChooseNext(req, app, segment, visit int32, openBranches []bool) int32 {
 	lookup, lastOpen := choices.valuesAt(req, visit), int32(0)
 	for branch, condition := range choices.workflows.Apps[app].Segments[segment].BranchConditions {

@@ -37,8 +37,10 @@ func (s *nodeState) followsEdge(outcome int32) bool {
 // taskNode is the request and node of a task.
 type taskNode struct{ req, node int32 }
 
-// NewGraphControl returns the control that decides, for applications that are graphs, which tasks the requests of a
-// run have. At the begin of a request a node (step of the graph) has no task, and all its inputs are undecided.
+// NewGraphControl returns the control that decides, for applications that are graphs, which tasks the requests of a run
+// have. At the begin of a request a node (step of the graph) has no task, and all its inputs are undecided. initialNodes
+// has that state by application; the nodes of a request stand at request slot * stride. Task -1 is none, and outcome -1
+// is not known.
 func NewGraphControl(tables *policy.Tables) policy.Control {
 	control := &graphControl{tables: GraphTablesOf(tables)}
 	for appIndex := range control.tables.Apps {
@@ -72,8 +74,10 @@ func (c *graphControl) nodesOf(req int32) []nodeState {
 	return c.nodeStates[req*c.stride : (req+1)*c.stride]
 }
 
-// revealNode is called at the begin of a request, and by decideInput. It appends the task of a node (step of the graph) of a request to the revealed tasks, once it is known from
-// which inputs the request comes to it. The entry node has the client's input, -1.
+// revealNode is called at the begin of a request, and by decideInput once it is known from which inputs the request
+// comes to a node (step of the graph). It takes a slot for the task of the node, and appends the task to `out`, from
+// which the policy hears of it, with its inputs: the tasks of the nodes from which the request comes or, for the entry
+// node 0, the client's input, -1.
 func (c *graphControl) revealNode(req, node int32, out *policy.RevealedTasks) {
 	nodeRow, nodes := &c.tables.Apps[c.requests[req].app].Nodes[node], c.nodesOf(req)
 	task := out.TakeSlot()
@@ -83,7 +87,8 @@ func (c *graphControl) revealNode(req, node int32, out *policy.RevealedTasks) {
 	c.taskNodes[task], nodes[node].task = taskNode{req, node}, task
 	c.requests[req].openTasks++
 
-	// Its inputs are the client's, or the tasks of those input nodes from which the request comes.
+	// Its inputs are the client's, or the tasks of those input nodes from which the request comes: an edge is followed if
+	// its outcome is that of the node before it, or none (-1).
 	first := int32(len(out.Inputs))
 	if node == 0 {
 		out.Inputs = append(out.Inputs, -1)
@@ -98,7 +103,8 @@ func (c *graphControl) revealNode(req, node int32, out *policy.RevealedTasks) {
 
 // TaskEnded is called when a task has run, with the outcome (branch) that its answer chose. It reveals the tasks that
 // are now known, frees outputs that nothing will read, and ends the request if no task is open. It implements
-// policy.Control.
+// policy.Control. A task's output is freed (UnreadTasks) once openReaders, the number of nodes that have yet to read it,
+// is 0.
 func (c *graphControl) TaskEnded(task int32, outcome policy.Outcome, out *policy.RevealedTasks) {
 	position := c.taskNodes[task]
 	request, nodes := &c.requests[position.req], c.nodesOf(position.req)
@@ -135,10 +141,9 @@ func (c *graphControl) TaskEnded(task int32, outcome policy.Outcome, out *policy
 	}
 }
 
-// decideInput is called when a task has ended, for each node (step of the graph) behind it. It records whether the request
-// comes to the node from that input (taken). Once all
-// inputs are decided, the node is revealed as a task or, if the request comes from none, skipped. A skipped node
-// decides those behind it.
+// decideInput is called when a task has ended, for each node (step of the graph) behind it. It records whether the
+// request comes to the node from that input (taken). Once all inputs of the node are decided, the node is revealed as a
+// task or, if the request comes from none, skipped. A skipped node decides those behind it in the same way.
 func (c *graphControl) decideInput(req, node int32, taken bool, out *policy.RevealedTasks) {
 	state := &c.nodesOf(req)[node]
 	state.undecidedInputs--
@@ -159,8 +164,9 @@ func (c *graphControl) decideInput(req, node int32, taken bool, out *policy.Reve
 	}
 }
 
-// ForgetRequest forgets a request that has ended or was dropped, and frees the outputs that it still has. If it is
-// forgotten already, nothing happens. It implements policy.Control.
+// ForgetRequest forgets a request that has ended or was dropped, and puts the outputs that it still has into
+// out.UnreadTasks, so that their slots are freed. If it is forgotten already (application -1), nothing happens. It
+// implements policy.Control.
 func (c *graphControl) ForgetRequest(req int32, out *policy.RevealedTasks) {
 	if int(req) >= len(c.requests) || c.requests[req].app < 0 {
 		return

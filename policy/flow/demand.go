@@ -49,9 +49,10 @@ func (d *WorkerDemand) IsDecisionDue() bool {
 	return d.second%int64(d.scaling.Interval/time.Second) == 0
 }
 
-// WantedWorkers returns how many workers of each module are wanted from now on: the maximum of what was looked up within
-// Scaling.Hold, unless that is more than MaxWorkers together; then what was looked up now. The caller must not change
-// the list.
+// WantedWorkers returns how many workers (devices that run it) each module is to have from now on, when a decision is
+// due. It looks up the numbers for the planned rate in the plan's scaling table, and returns the maximum of all such
+// lookups within Scaling.Hold, so that a short dip removes none. If that is more than MaxWorkers together, it returns
+// those looked up now. It overwrites the list that it returned before, and the caller must not change it.
 func (d *WorkerDemand) WantedWorkers(now time.Duration) []int {
 	newest := d.scaling.WorkersAt(d.PlannedRate())
 
@@ -111,7 +112,7 @@ func (d *WorkerDemand) PlannedRate() float64 {
 		rate += max(0, slope/squaredSpread-noiseMargin/math.Sqrt(squaredSpread)) * (middle + d.scaling.Lookahead.Seconds())
 	}
 
-	// Steps.
+	// Steps: the mean of the last seconds, for each number of them, less its noise.
 	if d.scaling.RiseSigmas > 0 {
 		lastArrivals := 0.0
 		for back := range min(seconds, d.second) {
@@ -132,7 +133,8 @@ func (d *WorkerDemand) arrivalsAt(second int64) float64 {
 }
 
 // arrivalNoise returns the standard deviation of the arrivals of a second, estimated from the differences between
-// successive seconds, which a trend changes little. Without RiseSigmas it returns 0.
+// successive seconds, which a trend changes little. Without RiseSigmas it returns 0. The difference of two seconds has
+// twice the variance of one, hence the half.
 func (d *WorkerDemand) arrivalNoise() float64 {
 	if d.scaling.RiseSigmas == 0 {
 		return 0

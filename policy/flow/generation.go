@@ -37,7 +37,7 @@ type GenerationStep struct {
 }
 
 // tokenDraw returns a function that draws, from rng, how many tokens the prompt and the answer of a task of this step
-// have: a recorded pair at random, or each from its distribution.
+// (which asks a language model) have: a recorded pair at random, or each from its distribution.
 func (step *GenerationStep) tokenDraw(rng *rand.Rand) func() (prompt, output int32) {
 	if len(step.TokenSamples) > 0 {
 		return func() (prompt, output int32) {
@@ -58,8 +58,9 @@ func (workflows *WorkflowTables) LanguageModelOf(service int32) *LanguageModel {
 	return &workflows.LanguageModels[service]
 }
 
-// addLanguageModel appends the next service to the table of language models, with its engine (speed and memory) on
-// each pool of devices. If generation is nil, the service is no language model and its entry stays empty.
+// addLanguageModel is called for each service in turn, and appends its entry to the table of language models: the memory
+// that a token takes, its usual prompt and answer, and its engine (iteration times and limits) on each pool of devices,
+// empty where it cannot run. If generation is nil, the service is no language model and its whole entry stays empty.
 func (workflows *WorkflowTables) addLanguageModel(plan *formats.Plan, generation *formats.FlowGeneration) {
 	model := LanguageModel{}
 	if generation != nil {
@@ -109,7 +110,7 @@ func WithTokenWork(segments []formats.Segment, models map[string]*formats.FlowGe
 	return out
 }
 
-// CheckServable returns an error if workflows cannot be served: a device may run a language model and another model, but
+// CheckServable returns an error if a device may run a language model and another model. The simulator can do that, but
 // the server of a language model runs that model alone.
 func (workflows *WorkflowTables) CheckServable(shared *policy.Tables) error {
 	serviceOnDevice := make([]int32, len(shared.Devices)) // by device: a service that may run on it, plus one

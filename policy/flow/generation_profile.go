@@ -23,9 +23,12 @@ type requiredModel struct {
 	longestTokens          int     // tokens of its longest sequence
 }
 
-// WithLanguageModels returns a profile with the language models that workflows ask added to its models. A batch of n
-// stands for one sequence among n at all times, and its memory is the KV memory of all of them at their ends. The models
-// come with the tokens of their usual tasks, which are those of the longest tasks on average, and their instances.
+// WithLanguageModels is called before a plan of workflows is searched. It returns a profile with the language models
+// that the workflows ask added to its models, so that the planner treats all models alike. A batch of n stands for one
+// sequence among n at all times, and its memory is the KV memory of all of them at their ends. The models come with the
+// tokens of their usual tasks, which are those of the longest tasks on average, and their instances. The second result
+// has these by the model's name. path is the field of the applications that errors name; a model that the profile does
+// not have is an error.
 func WithLanguageModels(profile *formats.Profile, apps []formats.Application, path string) (*formats.Profile, map[string]*formats.FlowGeneration, error) {
 	profileCopy, llms := *profile, map[string]*formats.FlowGeneration{}
 	profileCopy.Models = nil
@@ -98,7 +101,8 @@ func (model *requiredModel) profileModel(profile *formats.LLMProfile) (*formats.
 		kvBytes = max(kvBytes, 1)
 	}
 
-	// One measurement for every number of sequences that fits.
+	// One measurement for every number of sequences that fits the KV memory. Its time is the residence time, which a
+	// sequence of mean length spends there among so many.
 	profileModel := &formats.ProfileModel{Model: model.name, Blocks: []formats.Block{{Name: "all", WeightBytes: profile.WeightBytes}}}
 	generation := &formats.FlowGeneration{PromptMean: model.promptMean, OutputMean: model.outputMean, KVBytesPerToken: kvBytes}
 	for k := range profile.Instances {

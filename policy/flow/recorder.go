@@ -29,8 +29,10 @@ func NewPathRecorder(tables *policy.Tables, onPath func(application string, way 
 	return &PathRecorder{tables: tables, openRequests: map[int32]*recordedRequest{}, OnPath: onPath}
 }
 
-// HandleEvent follows the requests of a run by the policy's events: it notes their tasks as they are revealed, and
-// calls OnPath with the whole path when a request is answered. Cancelled requests are forgotten.
+// HandleEvent follows the requests of a run by the policy's events: it notes their tasks as they are revealed, and calls
+// OnPath with the application's name and the whole path when a request is answered. The event ControlRevealed comes
+// before the tasks that are revealed together, with their number as its Value; 0 means that the request has ended. The
+// tasks of the first one were known at the arrival. Cancelled requests are forgotten.
 func (recorder *PathRecorder) HandleEvent(ev *policy.Event) {
 	switch ev.Kind {
 	case policy.Arrival:
@@ -59,7 +61,8 @@ func (recorder *PathRecorder) HandleEvent(ev *policy.Event) {
 }
 
 // addTask adds a revealed task of a model to the recorded path of its request. Inputs are noted as offsets: how many
-// tasks back they are.
+// tasks back they are. The event has the inputs as task slots (below 0 for the client's) and the work in millionths of
+// the usual one.
 func (request *recordedRequest) addTask(model string, ev *policy.Event) {
 	task := formats.WayTask{Model: model}
 	if ev.Value > 0 {

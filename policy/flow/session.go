@@ -29,9 +29,10 @@ func ScaleByWork(usual, work int64) int64 {
 	return usual/millionths*work + usual%millionths*work/millionths
 }
 
-// ContinuedTask returns the task whose state a new task continues: of the tasks of its own service that it reads, the
-// first one whose state no task continues yet, otherwise the last one. If there is none, it returns -1. Numbers below 0
-// are the client's input.
+// ContinuedTask returns the task whose session state (what a service keeps of a request on a device) a new task
+// continues. reads has the tasks that it reads; numbers below 0 are the client's input. Of those of its own service
+// (sameService) it is the first one whose state no task continues yet (isUnclaimed), otherwise the last one. If there is
+// none, it returns -1.
 func ContinuedTask(reads []int32, sameService, isUnclaimed func(task int32) bool) int32 {
 	lastOfService := int32(-1)
 	for _, task := range reads {

@@ -42,7 +42,8 @@ type Node struct {
 	Paths [][]int32
 }
 
-// OutcomeAt returns the outcome (branch) of a node for a random number from [0,1), by the chances of its outcomes.
+// OutcomeAt returns the outcome (the branch that a request takes behind the node) for a random number from [0,1), which
+// it uses up, by the chances of the outcomes.
 func (n *Node) OutcomeAt(remaining float64) int32 {
 	outcome := int32(0)
 	for int(outcome) < len(n.OutcomeChances)-1 && remaining >= n.OutcomeChances[outcome] {
@@ -76,8 +77,9 @@ type Scaling struct {
 	Workers                [][]int   // [row][module]
 }
 
-// WorkersAt returns how many workers each module has at a rate, by the rows of the scaling table: the last row
-// whose rate is below it. The caller must not change the list.
+// WorkersAt returns how many workers (devices that run it) each module has at a rate of requests per second. Row i of
+// the scaling table holds for rates above RatesAbove[i]; below all of them the first row holds. The caller must not
+// change the list.
 func (s *Scaling) WorkersAt(rps float64) []int {
 	row, _ := slices.BinarySearchFunc(s.RatesAbove, rps, func(a, rps float64) int {
 		if a < rps {
@@ -98,9 +100,10 @@ func GraphTablesOf(shared *policy.Tables) *GraphTables {
 // MaxPaths bounds the paths through an application, because estimates follow each of them.
 const MaxPaths = 256
 
-// Compile reads the applications of a plan into its tables (shared), which policy.Compile made with a model per
-// module: modules become services (what tasks ask for), and applications become models (what clients ask for). A plan
-// with segments becomes one of workflows.
+// Compile reads the applications of a plan into its tables (shared), which policy.Compile made with a model per module:
+// modules become services (what tasks ask for), and applications become models (what clients ask for). What only plans
+// of this kind have is put into shared.KindTables. A plan with segments in place of a graph becomes one of workflows. It
+// returns an error, which names the field of the plan, for a plan that does not fit.
 func Compile(plan *formats.Plan, shared *policy.Tables) error {
 	flowPlan := formats.FlowOf(plan)
 	if flowPlan == nil {
@@ -162,10 +165,13 @@ func devicesOf(tables *policy.Tables, service int32) []int32 {
 	return out
 }
 
-// setDeviceShares sets the share of a device's time that each of its modules has, as planned. A module alone on a
-// device has all of it; the planned shares of several are scaled to the sum 1. It returns an error for a device that
-// a module has twice or without a share.
+// setDeviceShares sets, for each module and each of its workers (devices), the share of the device's time that the
+// module has. A module alone on a device has all of it; the planned shares of several are scaled to the sum 1. It
+// returns an error for a device that a module has twice or without a share, and for shared devices in a plan whose
+// number of workers follows the rate.
 func (g *GraphTables) setDeviceShares(plan *formats.Plan, shared *policy.Tables) error {
+	// Read the planned share of each worker: the devices that a stage needs over the devices that it has. A module's
+	// pipelines have one stage each, and list the devices in the order of Workers. Sum by device.
 	moduleCounts, plannedShare := make([]int, len(shared.Devices)), make([]float64, len(shared.Devices))
 	for module := range g.Modules {
 		deployed, seenDevices := &plan.Deployment[module], map[int32]bool{}
@@ -220,7 +226,7 @@ func compileApplication(modules []formats.Module, serviceOf map[string]int32, pa
 		app.Nodes = append(app.Nodes, Node{Name: module.Name, Service: service})
 	}
 
-	// Edges and outcomes.
+	// Edges and outcomes. An edge whose target is in no branch of the node before has outcome -1: every request follows it.
 	for i := range modules {
 		for k, name := range modules[i].Predecessors {
 			source, ok := nodeOf[name]
@@ -253,9 +259,9 @@ func CompileGraph(modules []formats.Module, path string) (Application, error) {
 	return compileApplication(copies, serviceOf, path)
 }
 
-// orderNodes puts the nodes (steps of the graph) into an order with inputs first, lists the paths behind each, and
-// computes the chance that a request reaches it. It returns an error, which names the field path, for a cycle or for
-// more than MaxPaths paths.
+// orderNodes puts the nodes (steps of the graph) into an order with inputs first (Order), lists the paths from each to
+// the ends (Paths, the nodes behind it), and computes the chance that a request reaches it and whether that is certain.
+// It returns an error, which names the field path, for a cycle or for more than MaxPaths paths.
 func (app *Application) orderNodes(path string) error {
 	// Order the nodes, inputs first.
 	isOrdered := make([]bool, len(app.Nodes))
@@ -288,7 +294,7 @@ func (app *Application) orderNodes(path string) error {
 		}
 	}
 
-	// Chances, from the entry on.
+	// Chances, from the entry on. A node with several inputs is reached with the sum of their chances, at most 1.
 	for _, i := range app.Order {
 		node := &app.Nodes[i]
 		node.AlwaysReached = i == 0
@@ -333,8 +339,9 @@ func (g *GraphTables) setScaling(scalingPlan *formats.FlowScaling) error {
 	return nil
 }
 
-// setLoads sets in the shared tables the times of loads, which are the module's cold start on every kind of device,
-// and the networks that devices hold at the start: with scaling only on the first StartWorkers devices of a module.
+// setLoads sets in the shared tables the times of loads, by kind of device, from the host's memory and from disk: both
+// are the module's cold start. It also removes networks from the devices that do not hold them at the start: with
+// scaling only the first StartWorkers devices of a module do.
 func (g *GraphTables) setLoads(shared *policy.Tables) {
 	for module := range g.Modules {
 		network := shared.Pipelines[shared.Services[module].FirstPipeline].Network

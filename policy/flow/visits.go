@@ -49,7 +49,7 @@ func CompileSegments(application *formats.Application, path string) (*Workflow, 
 // revealed together): how often each is visited, with the chance of that, the most likely first. It returns an error
 // if there are more than maxVisitStates states to follow.
 func (w *Workflow) VisitCounts() ([]SegmentVisits, error) {
-	// A state is the visits so far and the segment that the request is in.
+	// A state is the visits so far with their chance, and the segment that the request is in.
 	type state struct {
 		SegmentVisits
 		at int32 // -1 if the request has ended
@@ -106,9 +106,9 @@ func (w *Workflow) VisitCounts() ([]SegmentVisits, error) {
 	return ended, nil
 }
 
-// nextChances returns the chances of what follows a segment (part of a workflow) if the segments were visited so
-// often: element 0 is the end, element i+1 segment i. Segments that may not be visited again are left out. If nothing
-// is left, the request ends.
+// nextChances returns the chances of the next step of a request in a segment (part of a workflow), if it has visited
+// each segment as often as visits says: element 0 is the end, element i+1 segment i. Segments that may not be visited
+// again are left out, and the other chances are scaled to the sum 1. If nothing is left, the request ends.
 func (w *Workflow) nextChances(segment int32, visits []int32) []float64 {
 	chances := make([]float64, len(w.Segments)+1)
 
@@ -134,8 +134,9 @@ func (w *Workflow) nextChances(segment int32, visits []int32) []float64 {
 	return chances
 }
 
-// ServiceDemands returns what a visit of a segment demands of each service, step by step: the mean number of tasks,
-// and their mean work relative to the usual one. A step with routes divides both among them.
+// ServiceDemands returns the demands of a visit of a segment (part of a workflow whose tasks are revealed together), one
+// for each step or, if a step has routes (services that may run it), for each route by its share: the service, the mean
+// number of tasks, and their mean work together, in units of a usual task of the service.
 func (w *Workflow) ServiceDemands(segment int) []ServiceDemand {
 	var out []ServiceDemand
 	segmentRow := &w.Segments[segment]
@@ -143,7 +144,8 @@ func (w *Workflow) ServiceDemands(segment int) []ServiceDemand {
 	for k := range segmentRow.Steps {
 		step := &segmentRow.Steps[k]
 
-		// How many tasks does the step have on average?
+		// How many tasks does the step have on average? As many as another step has (EachOf, an index of names), as the
+		// chances say (ItemChances[i] is that of i tasks), or a fixed number.
 		tasks := float64(step.FixedCount)
 		switch {
 		case step.EachOf >= 0:
@@ -182,9 +184,10 @@ type PathStep struct {
 	Work     float64
 }
 
-// SegmentPaths lists the paths through a segment (part of a workflow whose tasks are revealed together): from steps
-// that read no step of it, along those that read the one before, to steps that none of it reads. It returns an error
-// if there are more than MaxPaths.
+// SegmentPaths lists the paths through a segment (part of a workflow whose tasks are revealed together): from steps that
+// read no step of it, along those that read the one before, to steps that none of it reads. Each step of a path has the
+// services any of which may run it, and its work relative to a usual task. It returns an error if there are more than
+// MaxPaths.
 func (w *Workflow) SegmentPaths(segment int) ([][]PathStep, error) {
 	steps := w.Segments[segment].Steps
 	readers, readsStep := make([][]int, len(steps)), make([]bool, len(steps)) // steps that read a step; whether a step reads any

@@ -131,7 +131,7 @@ func (w *WorkflowControl) revealStep(req, step int32, out *policy.RevealedTasks)
 		tasks = w.choices.ItemCount(req, request.app, request.segment, request.visits[request.segment], step)
 	}
 
-	// A task per item.
+	// A task per item. latestRuns has, by name, the range of request.slots with the tasks of the latest run of a step.
 	first := int32(len(request.slots))
 	for item := range tasks {
 		slot := out.TakeSlot()
@@ -164,9 +164,10 @@ func (w *WorkflowControl) revealStep(req, step int32, out *policy.RevealedTasks)
 	request.latestRuns[stepRow.Name] = slotRange{first, int32(len(request.slots))}
 }
 
-// nextSegment is called when all tasks of a request's segment have ended. It returns the segment that follows; -1 if the
-// request ends. A branch is open unless its segment was visited as often as allowed; if only one is open, there is
-// nothing to choose.
+// nextSegment is called when all tasks of a request's segment (part of a workflow) have ended. It returns the segment
+// that follows, by the choices (a draw, or the plan's conditions), or -1 if the request ends. A branch is open unless
+// its segment was visited as often as allowed (MaxVisits, where 0 means no limit); if only one is open, there is nothing
+// to choose.
 func (w *WorkflowControl) nextSegment(req int32) int32 {
 	request := &w.requests[req]
 	app := &w.workflows.Apps[request.app]
@@ -282,7 +283,7 @@ func (d *RandomChoices) uniform(req int32) float64 {
 	return float64(d.requestStreams[req].Uint64()>>11) / (1 << 53)
 }
 
-// drawIndex draws an index of chances, which sum to 1, from a request's stream.
+// drawIndex draws an index of chances, which sum to 1, from the random stream of a request.
 func (d *RandomChoices) drawIndex(req int32, chances []float64) int32 {
 	remaining := d.uniform(req)
 	for i, chance := range chances[:len(chances)-1] {

@@ -105,8 +105,8 @@ func WorkflowTablesOf(shared *policy.Tables) *WorkflowTables {
 	return tables
 }
 
-// OutputTransferTime returns how long the output of a service's task takes from one device to another. On the same
-// device it returns 0.
+// OutputTransferTime returns how long the output of a service's task takes from one device to another: the plan's time
+// within a node, or between nodes. On the same device, or without a plan of workflows (nil), it returns 0.
 func (workflows *WorkflowTables) OutputTransferTime(shared *policy.Tables, service, from, to int32) time.Duration {
 	switch {
 	case from == to || workflows == nil || int(service) >= len(workflows.TransferTimes):
@@ -129,7 +129,8 @@ func workMillionths(work float64) int64 {
 }
 
 // compileWorkflows reads the workflows of a plan into its tables (shared), which policy.Compile made with a model per
-// deployed one: these become services (what tasks ask for), and applications become models (what clients ask for).
+// deployed one: these become services (what tasks ask for), and applications become models (what clients ask for). What
+// only workflows have is put into shared.KindTables.
 func compileWorkflows(plan *formats.Plan, flowPlan *formats.FlowPlan, shared *policy.Tables) error {
 	// Deployed models become services, with their networks.
 	serviceOf, names := map[string]int32{}, []string(nil)
@@ -272,7 +273,8 @@ func compileWorkflow(application *formats.FlowApplication, serviceOf map[string]
 
 // compileStep returns a module of a segment (by their indexes) as a step: how many tasks it has, what they read, and
 // which service runs them. Service is -1 if a route is chosen for each task. It returns an error if a model is not
-// deployed.
+// deployed. Work is in millionths of a usual task, EachOf -1 means that the step does not run once for each item of
+// another one, and names of modules become indexes of w.Names.
 func (w *Workflow) compileStep(conditions formats.Conditions, application *formats.Application, segment, moduleIndex int, serviceOf map[string]int32) (Step, error) {
 	module := &application.Segments[segment].Modules[moduleIndex]
 

@@ -1,8 +1,9 @@
 package predict
 
-// PredictTokens appends the predicted tokens (kinds of tasks) that follow a cursor, a request's path so far, up to
-// the end of the request, at most `limit` of them. With Options.MinChance it stops at the first token with a smaller
-// chance.
+// PredictTokens predicts the tasks that a request will still ask for, from those of earlier requests. It appends to
+// tokens (numbers of kinds of tasks) the predicted ones that follow a cursor, a request's path so far, up to the end of
+// the request, at most `limit` of them. With Options.MinChance it stops at the first token with a smaller chance. The
+// caller's cursor stays.
 func (table *TransitionTable) PredictTokens(cursor Cursor, limit int, tokens []int32) []int32 {
 	for range limit {
 		token := table.nextToken(&cursor)
@@ -21,8 +22,9 @@ type TokenChance struct {
 	Chance float64
 }
 
-// NextChances appends the chances of the next token (kind of task) of a request at a cursor (its path so far) to
-// dst: how often each followed such a path. If nothing is known, it appends nothing.
+// NextChances appends to chances the possible next tokens (kinds of tasks) of a request at a cursor (its path so far),
+// each with its chance: how often it followed such a path among the samples of the row. The end of a request is token
+// End. If nothing is known, it appends nothing.
 func (table *TransitionTable) NextChances(cursor *Cursor, chances []TokenChance) []TokenChance {
 	row := table.predictingRow(cursor)
 	if row < 0 {
@@ -50,7 +52,8 @@ func (table *TransitionTable) nextToken(cursor *Cursor) int32 {
 		return table.likeliestToken(row)
 	}
 
-	// Draw one of the samples of the row, and find the edge on which it lies.
+	// Draw one of the samples of the row, and find the edge on which it lies. A row is the count of what followed a path,
+	// with an edge for each token that did; edges of a row are linked by nextEdge.
 	remaining := table.rng.Int32N(table.rows[row].samples)
 	for edgeIndex := table.rows[row].firstEdge; edgeIndex >= 0; edgeIndex = table.edges[edgeIndex].nextEdge {
 		if remaining -= table.edges[edgeIndex].count; remaining < 0 {
@@ -60,9 +63,9 @@ func (table *TransitionTable) nextToken(cursor *Cursor) int32 {
 	return End
 }
 
-// predictingRow returns the index of the row of the table that predicts at a cursor (a request's path so far): the
-// one with the request's feature if such rows were right more often, else the one without. If there is none, it
-// returns -1.
+// predictingRow returns the index of the row (the counts of what followed a path) that predicts at a cursor (a request's
+// path so far): the one of requests with the same feature (a property known at the arrival) if such rows were right more
+// often in this application, else the one of all requests. If there is none, it returns -1.
 func (table *TransitionTable) predictingRow(cursor *Cursor) int32 {
 	// Use the row with the feature if it has samples enough, and such rows were right more often in this application.
 	if row := table.featureRow(cursor); row >= 0 && cursor.rows[featureKind] == row {
@@ -82,9 +85,9 @@ func (table *TransitionTable) featureRow(cursor *Cursor) int32 {
 	return table.plainRow(cursor)
 }
 
-// plainRow returns the index of the row that counts what followed a request's whole path so far, whatever the
-// feature. If it has too few samples, it returns the row of the last token (kind of task) alone, and if that has
-// none, -1.
+// plainRow returns the index of the row that counts what followed a request's whole path so far, whatever the request's
+// feature. If it has fewer than MinSamples samples, it returns the row of the last token (kind of task) alone, and if
+// that has none, -1.
 func (table *TransitionTable) plainRow(cursor *Cursor) int32 {
 	if row := cursor.rows[plainKind]; row >= 0 && table.rows[row].samples >= table.options.MinSamples {
 		return row

@@ -58,8 +58,9 @@ type appScore struct {
 // NoFeature is the feature of a request of which nothing is known.
 const NoFeature int32 = -1
 
-// New returns an empty table of transitions between tokens (kinds of tasks). By default a row predicts from 3
-// samples on, and the table has at most 65,536 rows.
+// New returns an empty table of transitions between tokens (numbers of kinds of tasks), which Learn fills with the paths
+// of ended requests. MinSamples, from which on a row predicts, is 3 if it is not set, and MaxRows 65,536. With
+// Options.Sampled predictions are drawn by their chances from a seed, otherwise the likeliest is taken.
 func New(options Options) *TransitionTable {
 	if options.MinSamples == 0 {
 		options.MinSamples = 3
@@ -95,8 +96,9 @@ const (
 	featureKind        // counts those with the feature of the request
 )
 
-// CursorAtStart returns the cursor (place in the table) of a request of an application before its first token: in
-// the row without a feature, and in that of its feature if it has one. -1 means that the table has no such row.
+// CursorAtStart returns the cursor (the rows of the table at which a request is) of a request of an application before
+// its first token: in the row of all requests, and in that of its feature if it has one (NoFeature means none). -1 means
+// that the table has no such row, or that there was no token yet.
 func (table *TransitionTable) CursorAtStart(application, feature int32) Cursor {
 	cursor := Cursor{app: application, feature: feature, rows: [2]int32{-1, -1}, lastToken: -1}
 	if row, ok := table.rootRows[[2]int32{application, NoFeature}]; ok {
@@ -110,8 +112,9 @@ func (table *TransitionTable) CursorAtStart(application, feature int32) Cursor {
 	return cursor
 }
 
-// Advance moves a cursor (a request's path so far) along a token, the kind of its next task. Rows of prefixes that
-// the table does not have become -1; then only the last token predicts.
+// Advance moves a cursor (a request's path so far) along a token, the kind of its next task, in both of its rows: of all
+// requests, and of those with its feature. Rows of prefixes that the table does not have become -1; then only the last
+// token predicts.
 func (table *TransitionTable) Advance(cursor *Cursor, token int32) {
 	for kind, row := range cursor.rows {
 		if row < 0 {
@@ -125,8 +128,8 @@ func (table *TransitionTable) Advance(cursor *Cursor, token int32) {
 	cursor.lastToken = token
 }
 
-// findEdge returns the index of the edge (a count of what followed) of a row along a token, the number of a kind of
-// task. If there is none, it returns -1.
+// findEdge returns the index of the edge (the count of one token) of a row (what followed a path) along a token, the
+// number of a kind of task. If there is none, it returns -1.
 func (table *TransitionTable) findEdge(row, token int32) int32 {
 	for edgeIndex := table.rows[row].firstEdge; edgeIndex >= 0; edgeIndex = table.edges[edgeIndex].nextEdge {
 		if table.edges[edgeIndex].token == token {
@@ -165,9 +168,9 @@ func tokenAt(path []int32, position int) int32 {
 	return End
 }
 
-// scoreRows counts how often either kind of row, with the request's feature or without it, would have predicted the
-// path right, before both learn it. The better kind is then used for this application. Tokens that were known at
-// the arrival do not count.
+// scoreRows is called for an ended request before its path is learnt. It counts in scores how often either kind of row,
+// that of the request's feature or that of all requests, would have predicted the next token. The kind with more hits
+// predicts from then on for this application (predictingRow). Tokens that were known at the arrival do not count.
 func (table *TransitionTable) scoreRows(application, feature int32, path []int32, knownTokens int) {
 	score := &table.scores[application]
 	cursor := table.CursorAtStart(application, feature)
@@ -192,9 +195,10 @@ func (table *TransitionTable) scoreRows(application, feature int32, path []int32
 	}
 }
 
-// countPrefixes counts a path in the rows of all its prefixes: behind each, the token that followed. The first
-// knownTokens tokens are followed without a count, because they need no prediction. If the table is full, the rest
-// is not counted.
+// countPrefixes counts a path in the rows of all its prefixes, of requests with this feature (NoFeature: of all): behind
+// each prefix, the token that followed, and End behind the whole path. The first knownTokens tokens are followed without
+// a count, because they need no prediction. If the table is full, the rest is not counted. With LastTokenOnly it does
+// nothing.
 func (table *TransitionTable) countPrefixes(application, feature int32, path []int32, knownTokens int) {
 	if table.options.LastTokenOnly {
 		return
@@ -221,8 +225,8 @@ func (table *TransitionTable) countPrefixes(application, feature int32, path []i
 	}
 }
 
-// lastTokenRow returns the row that counts what follows a token of an application, whatever came before it. It adds
-// the row if it is new.
+// lastTokenRow returns the row that counts what follows a token (kind of task) of an application, whatever came before
+// it. It adds the row if it is new; its prefix length of -1 marks it as a row of this sort.
 func (table *TransitionTable) lastTokenRow(application, token int32) int32 {
 	key := [2]int32{application, token}
 	row, ok := table.lastTokenRows[key]
@@ -254,8 +258,9 @@ func (table *TransitionTable) countToken(row, token int32) int32 {
 }
 
 // followToken adds `count`, which may be 0, to the count of a token (kind of task) behind a row (a path so far), and
-// returns the index of the row of the longer path. The edge and the row are added if they are new. If there is no such row, because the table
-// is full or the path has ended, it returns -1.
+// returns the index of the row of the path that is longer by the token. The edge (the count) and that row are added if
+// they are new. If there is no such row, because the table is full, the path has ended or the row is one of a last token
+// alone, it returns -1.
 func (table *TransitionTable) followToken(row, token, count int32) int32 {
 	edgeIndex := table.findEdge(row, token)
 	if edgeIndex < 0 {

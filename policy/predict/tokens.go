@@ -26,9 +26,10 @@ func newTokenNumbers() tokenNumbers {
 	return tokenNumbers{tokens: make([]Token, 1), lastOfHash: map[uint64]int32{}, previousOfHash: make([]int32, 1)}
 }
 
-// numberOf returns the number of a token: a kind of task by its service, its work and how far back its inputs are. A
-// new token gets the next number. Tokens are found by an FNV-1a hash of these; those with an equal hash are chained.
-// The caller may reuse inputs.
+// numberOf returns the number of a token: a kind of task by its service, its work and how far back in the request's list
+// of tasks its inputs are. A new token gets the next number, from 1 on. Tokens are found by an FNV-1a hash of these;
+// those with an equal hash are chained by their numbers, where 0 ends a chain. The inputs are copied, so that the caller
+// may reuse the list.
 func (numbers *tokenNumbers) numberOf(service int32, work int64, inputs []int32) int32 {
 	const prime = 1099511628211
 	hash := (14695981039346656037 ^ uint64(uint32(service))) * prime

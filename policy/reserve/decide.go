@@ -20,9 +20,10 @@ const (
 	headStranded                // drop it: no pipeline has a device left at every stage
 )
 
-// decideModel is Algorithm 1 for one model: it serves, drops or keeps waiting the head of the queue (the request with
-// the earliest deadline), again and again until there is nothing more to do now. It then sets the timer at which the
-// head is looked at again. If it dispatched anything, the models that share its devices decide again, too.
+// decideModel is Algorithm 1 (PPipe, appendix A.3) for one model: it serves, drops or keeps waiting the head of the
+// queue (the request with the earliest deadline), again and again until there is nothing more to do now. It then sets
+// the timer at which the head is looked at again (farFuture stops it). If it dispatched anything, the models that share
+// its devices are marked to decide again, too.
 func (p *Policy) decideModel(modelIndex int32, now time.Duration, out *policy.Actions) {
 	model := &p.models[modelIndex]
 	model.nextWake, model.wakesOnDeviceEvents = farFuture, false
@@ -37,7 +38,8 @@ func (p *Policy) decideModel(modelIndex int32, now time.Duration, out *policy.Ac
 		case headWaits:
 			waits = true
 		case queueTooLong:
-			// No further batch is reserved, but the clients of requests that cannot be in time hear of it now.
+			// The devices have enough reservations, so no further batch is reserved. But the clients of requests that cannot be
+			// in time hear of it now.
 			waits = true
 			p.dropHopelessTail(modelIndex, path, out)
 		case headTooLate, headStranded:
@@ -69,9 +71,10 @@ func (p *Policy) sendHead(modelIndex int32, path *reservedPath, now time.Duratio
 	}
 }
 
-// judgeHead returns the verdict on the head of a model's queue (the request with the earliest deadline): goes, waits,
-// is too late or stranded. If it goes or its devices have too many reservations, it also returns the path (a device
-// for each stage). If the head waits, it sets modelState.nextWake, when it is looked at again.
+// judgeHead returns the verdict on the head of a model's queue (the request with the earliest deadline): it goes, waits,
+// is too late, or stranded (its devices are lost). If it goes, or waits because its devices have too many reservations,
+// it also returns the path (a device for each stage), which is valid until the next search. If the head waits, it sets
+// modelState.nextWake, when it is looked at again.
 func (c *batchChooser) judgeHead(modelIndex int32, now time.Duration) (*reservedPath, verdict) {
 	model := &c.models[modelIndex]
 	head := model.queue.At(0)
@@ -185,7 +188,8 @@ func (c *batchChooser) partialBatchPath(modelIndex int32, path *reservedPath, he
 // below the limit.
 const maxDepth = 64
 
-// atMaxDepth reports whether some device of a path has so many reservations (maxDepth) that no more are to be added yet.
+// atMaxDepth reports whether some device of a path (a device for each stage) has so many reservations (maxDepth) that no
+// more are to be added yet. reservationCounts has their number by resource; devices come first.
 func (f *pathFinder) atMaxDepth(path *reservedPath) bool {
 	for i := range path.hops {
 		if f.lists.reservationCounts[path.hops[i].Device] >= f.maxDepth {
@@ -195,9 +199,10 @@ func (f *pathFinder) atMaxDepth(path *reservedPath) bool {
 	return false
 }
 
-// dropHopelessTail is called when the head of a model's queue waits for devices with maxDepth reservations. From the
-// end of the queue it drops the requests that could not be in time even if the model had all of its devices at full
-// rate from the head on, so that their clients hear of it earlier. headPath is the path found for the head.
+// dropHopelessTail is called when the head of a model's queue waits for devices with maxDepth reservations. From the end
+// of the queue it drops the requests that could not be in time even if the model had all of its devices at full rate
+// from the head's batch on, so that their clients hear of it earlier. headPath is the path (a device for each stage,
+// with times) found for the head.
 func (p *Policy) dropHopelessTail(modelIndex int32, headPath *reservedPath, out *policy.Actions) {
 	queue := &p.models[modelIndex].queue
 	for queue.Len > 1 {
@@ -244,8 +249,8 @@ func (c *batchChooser) continuesWaiting(modelIndex int32, now time.Duration) boo
 		return false
 	}
 
-	// Wake just after the last moment at which one request more could go and be in time, earlier by the allowance for a
-	// late wake. With SendWhenFree, wake also when the waiting requests would wait for nothing.
+	// Wake just after the last moment at which one request more could go and be in time: the deadline less the guard (its
+	// part in reserve against jitter) and the time of a path without waits. An allowance for a late wake is taken off, too. With SendWhenFree, wake also when the waiting requests would wait for nothing.
 	wake := c.guardedDeadline(head.Deadline, pipeline, largerBatch) - c.minPathTime[pipeline][largerBatch-1] + 1 - c.wakeDelayAllowance(pipeline, largerBatch)
 	if c.options.SendWhenFree {
 		wake = min(wake, c.finder.finishAlong(pipeline, largerBatch-1, model.awaitedDevices, now)-c.minPathTime[pipeline][largerBatch-2])
@@ -257,16 +262,17 @@ func (c *batchChooser) continuesWaiting(modelIndex int32, now time.Duration) boo
 	return true
 }
 
-// finishAlong returns when a batch that is dispatched now would leave a pipeline on given devices, one for each
-// stage, behind everything that is reserved there and on the links between them. If it would have to stand in front
-// of other work, it returns farFuture, and a search has to decide.
+// finishAlong returns when a batch that is dispatched now would leave a pipeline on given devices, one for each stage,
+// behind everything that is reserved there and on the links between them. Nothing is reserved. If the batch would have
+// to stand in front of other work, it returns farFuture, and a search has to decide. It is cheaper than a search.
 func (f *pathFinder) finishAlong(pipeline, batchSize int32, devices []int32, now time.Duration) time.Duration {
 	firstStage := f.tables.Pipelines[pipeline].FirstStage
 	finish := now
 	for hop, device := range devices {
 		stage := &f.tables.Stages[firstStage+int32(hop)]
 
-		// Add the transfer, behind the last reservation of both links.
+		// Add the transfer, behind the last reservation of both links: lastEnd is when that ends, lastReady when its work can
+		// start. Tables of times are by batch size - 1, and links are numbered behind the devices (-1 for none).
 		if hop > 0 && stage.Xfer != nil && stage.Xfer[batchSize-1] > 0 {
 			for _, link := range [2]int32{f.uplinks[devices[hop-1]], f.downlinks[device]} {
 				if link < 0 {
@@ -314,9 +320,9 @@ func (c *batchChooser) sendAheadTime(model *modelState) time.Duration {
 // choosePipeline returns the path of the model's pipeline on which a batch of the planned size waits least for
 // devices and links. If no pipeline has a device left at every stage, it returns nil.
 //
-// A model with one pipeline has no choice to make. After its first look its head is sought a path at once with the
-// largest batch that matters now: one request more than wait. That it could be in time in a larger batch would not
-// change the decision.
+// A model with one pipeline has no choice to make. After the first decision about its head, the path is sought at once
+// with the largest batch that matters now: one request more than wait. That the head could be in time in a larger batch
+// would not change the decision. The returned path is valid until the next call.
 func (c *batchChooser) choosePipeline(modelIndex int32, now time.Duration) *reservedPath {
 	firstPipeline, endPipeline := c.tables.PipelinesOf(modelIndex)
 	bestPath, candidatePath := &c.pipelinePaths[0], &c.pipelinePaths[1]
@@ -419,9 +425,9 @@ func (c *batchChooser) wakeDelayAllowance(pipeline, batchSize int32) time.Durati
 	return min(c.options.GuardTime, c.guard[pipeline][batchSize-1])
 }
 
-// shrinkUntilInTime returns the given path if its batch meets the head's deadline. Otherwise it searches the same
-// pipeline with smaller and smaller batches, and writes the first path that meets the deadline into path. If there is
-// none, it returns nil.
+// shrinkUntilInTime returns the given path if its batch meets the head's deadline, less the guard (its part in reserve
+// against jitter). Otherwise it searches the same pipeline with smaller and smaller batches, and writes the first path
+// that meets the deadline into path. If there is none, it returns nil.
 func (c *batchChooser) shrinkUntilInTime(path *reservedPath, head *waiting.Request, now time.Duration) *reservedPath {
 	pipeline := path.pipeline
 	for {
@@ -438,8 +444,9 @@ func (c *batchChooser) shrinkUntilInTime(path *reservedPath, head *waiting.Reque
 	}
 }
 
-// shouldDropHead reports whether a head is to be dropped at its first look (Options.DropHopeless), because only a
-// batch well below the planned size would still be in time: the chosen path's is the largest one.
+// shouldDropHead reports whether a head is to be dropped at its first look, the first decision about it
+// (Options.DropHopeless, as PPipe's artifact does), because even the chosen path, that of the largest batch in time, has
+// a batch well below the planned size.
 func (c *batchChooser) shouldDropHead(chosenPath *reservedPath, head *waiting.Request) bool {
 	if !c.options.DropHopeless || head.PassedFirstLook {
 		return false
@@ -513,8 +520,9 @@ func (p *Policy) dispatch(modelIndex int32, path *reservedPath, now time.Duratio
 	return true
 }
 
-// setWake sets the timer at which a model's head is looked at again to wakeAt, unless it is set for that time
-// already. farFuture stops the timer.
+// setWake sets the timer at which a model's head is looked at again to wakeAt, unless it is set for that time already.
+// farFuture stops the timer. pendingWake is the time for which the timer is set; each model has a timer with its index
+// as the tag.
 func (p *Policy) setWake(modelIndex int32, wakeAt time.Duration, out *policy.Actions) {
 	model := &p.models[modelIndex]
 	if wakeAt == model.pendingWake {

@@ -24,9 +24,9 @@ func (p *Policy) loseDevice(now time.Duration, device int32, out *policy.Actions
 	}
 }
 
-// abortBatch aborts the batch in a slot because it needs a lost device, releases its reservations, and queues its
-// requests again. What has started on other devices and links keeps them until its time there is over, because
-// running work cannot be stopped.
+// abortBatch aborts the batch in a slot because it needs a lost device, releases its reservations (the times reserved
+// for it on devices and links), and queues its requests again. A device or link that works on it now keeps its time
+// until the reserved end, because running work cannot be stopped. The models on the devices that it leaves decide again.
 func (p *Policy) abortBatch(now time.Duration, slot, device int32, out *policy.Actions) {
 	batch := p.batches.BatchAt(slot)
 	p.timelines.toSettle = p.timelines.toSettle[:0] // settleAll below settles what follows the released reservations

@@ -53,9 +53,11 @@ const (
 	maxGuardShare   = 10
 )
 
-// ParseOptions returns the default options, changed by the parameters of a plan: shed and eager (0 or 1), ahead_us,
-// queue_limit, guard_us, guard_share. It returns an error for an unknown parameter or a value outside its range.
-// Names are read in sorted order, so that a plan with several mistakes always gets the same message.
+// ParseOptions returns the default options, changed by the parameters of a plan: shed and eager (0 or 1: DropHopeless
+// and SendWhenFree), ahead_us (DecideAhead), queue_limit (requests of a model, 0 for no limit), guard_us and guard_share
+// (the part of deadlines in reserve, as a time and as a share of the work). It returns an error for an unknown parameter
+// or a value outside its range. Names are read in sorted order, so that a plan with several mistakes always gets the
+// same message.
 func ParseOptions(params map[string]float64) (Options, error) {
 	options := DefaultOptions()
 	names := make([]string, 0, len(params))
@@ -110,8 +112,9 @@ type pathFinder struct {
 	pathsSought           int64   // number of paths sought so far
 }
 
-// newPathFinder returns a pathFinder for a plan's tables. Its timelines, the lists of reservations of all devices and
-// links, are empty, and have space for this many batches at a time (batchSlots).
+// newPathFinder returns a pathFinder (the search for the devices of a batch) for a plan's tables. Its timelines, the
+// lists of reservations of all devices and links, are empty, and have space for this many batches at a time
+// (batchSlots). uplinks and downlinks have, by device, the resource number of its node's link, -1 for none.
 func newPathFinder(tables *policy.Tables, batchSlots int32) *pathFinder {
 	finder := &pathFinder{tables: tables, timelines: &timelines{}, numDevices: int32(len(tables.Devices)), maxDepth: maxDepth, uplinks: make([]int32, len(tables.Devices)), downlinks: make([]int32, len(tables.Devices))}
 	finder.lists = &finder.timelines.lists
@@ -328,7 +331,7 @@ func (p *Policy) indexModels() {
 }
 
 // Handle decides what to do about one event and appends the actions to out. It first brings the reservations in line
-// with what really happened, and marks the models whose decision may change; these then decide. It implements
+// with the actual times of the event, and marks the models whose decision may change; these then decide. It implements
 // policy.Policy.
 func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	switch ev.Kind {
@@ -339,7 +342,8 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	case policy.Timer:
 		p.handleWake(int32(ev.Value))
 
-	// Actual times correct the reservations. Events that come twice, or of batches that have ended, are ignored.
+	// Actual times correct the reservations: the start of a run, the end of a transfer, the end of a run. Events that come
+	// twice, or of batches that have ended, are ignored. Models that wait for the device decide again if its times changed.
 	case policy.BatchStarted:
 		if batch := p.batches.BatchAt(ev.Batch); batch.IsLive && ev.Hop >= batch.FinishedHops {
 			index := p.lists.reservationOf(ev.Batch, ev.Hop, onDevice)

@@ -131,9 +131,11 @@ type transferSearch struct {
 
 // chooseDeviceAfterTransfer writes into best the device of a later stage for a batch whose tensors are ready on
 // sourceDevice at readyAt and are transferred first, in transferTime. Like chooseDevice it takes the device that ends
-// the run of inferTime earliest; a device that cannot be better is passed over without a look at its links.
+// the run of inferTime earliest or, if another stage follows, whose uplink takes the next transfer (of duration
+// nextTransfer) earliest. A device that cannot be better is passed over without a look at its links.
 func (f *pathFinder) chooseDeviceAfterTransfer(stage *policy.Stage, sourceDevice int32, readyAt, inferTime, transferTime, nextTransfer time.Duration, best *deviceCandidate) {
-	// Describe the transfer, and where its uplink stands.
+	// Describe the transfer, and its uplink: when its last reservation ends, and when that reservation's work is ready.
+	// Work that is ready before then would stand in front of it.
 	search := transferSearch{sourceNode: f.tables.Devices[sourceDevice].Node, uplink: f.uplinks[sourceDevice], readyAt: readyAt, inferTime: inferTime, transferTime: transferTime, nextTransfer: nextTransfer}
 	best.departure, best.finish, best.requiredDelay, best.movesReservations = farFuture, farFuture, 0, false
 	summaries := f.lists.summaries
@@ -164,16 +166,19 @@ func (f *pathFinder) chooseDeviceAfterTransfer(stage *policy.Stage, sourceDevice
 	}
 }
 
-// replaceIfBetter writes the times of a device into best if the batch can leave it earlier than it can leave best, or at
-// the same time with an earlier finish. It reports whether no other device can be better. The fields are written one by one, and only if the choice changes: this is
-// the innermost loop of a decision.
+// replaceIfBetter is called for each device of a stage in the search for a path. It computes when a batch that is
+// transferred to the device would run there, and writes the times into best if the batch can leave the device earlier
+// than it can leave best, or at the same time with an earlier finish. It reports whether no other device can be better.
+// The fields are written one by one, and only if the choice changes: this is the innermost loop of a decision.
 func (search *transferSearch) replaceIfBetter(finder *pathFinder, device int32, best *deviceCandidate) (cannotImprove bool) {
 	summaries := finder.lists.summaries
 	summary := &summaries[device]
 	uplink, downlink := search.uplink, finder.downlinks[device]
 	xferStart, xferEnd, requiredDelay, usesTransfer, movesReservations := search.readyAt, search.readyAt, time.Duration(0), true, false
 
-	// Find the times of the transfer: none within a node, a measured time on one host, else over the links.
+	// Find the times of the transfer: none within a node, a measured time on one host, else over the links. requiredDelay
+	// is how much later the batch must be dispatched so that it delays no other work. movesReservations says that
+	// reservations of other batches have to move. usesTransfer counts the transfer as work of the path, not as a wait.
 	switch {
 	case uplink >= 0 && finder.hasNodeLocalTransfers && search.sourceNode == finder.tables.Devices[device].Node:
 		uplink, downlink, usesTransfer = -1, -1, false
@@ -226,9 +231,10 @@ func (f *pathFinder) linkOfResource(resource int32) int32 {
 	return resource - f.numDevices
 }
 
-// reservePath enters a path, which starts now, into the timelines as the reservations of a batch slot (the number of a
-// batch): every device, and both ends of every transfer. It is called by reserveTrial. If a later search found a device
-// past its reserved end, the timelines differ from the path; settling, which updates starts, corrects that.
+// reservePath enters a path (a device for each stage, with times from now on) into the timelines as the reservations of
+// a batch slot (the number of a batch): every device, and both ends of every transfer. It is called by reserveTrial. If
+// the search corrected a device past its reserved end after it had placed an earlier hop, the timelines differ from the
+// path; settling, which updates starts, corrects that.
 func (f *pathFinder) reservePath(batchSlot int32, path *reservedPath, now time.Duration) {
 	readyAt := now
 	f.timelines.toSettle = f.timelines.toSettle[:0] // settleAll below settles what is queued from here on

@@ -80,9 +80,9 @@ func movesAreAllowed(timelines *timelines, batches *underway.BatchTable) bool {
 	return true
 }
 
-// departureTime returns when a batch whose run on a device ends at `end` may leave it: when its node's uplink takes
-// its next transfer, which lasts transferTime. Without a transfer (0), or without an uplink, it returns `end`. The
-// downlink is not known yet, since the next device is chosen later.
+// departureTime returns when a batch whose run on a device ends at `end` may leave it, by which devices are compared:
+// when its node's uplink takes its next transfer, which lasts transferTime. Without a transfer (0), or without an
+// uplink, it returns `end`. The downlink is not known yet, since the next device is chosen later.
 func (f *pathFinder) departureTime(device int32, end, transferTime time.Duration) time.Duration {
 	link := f.uplinks[device]
 	if transferTime == 0 || link < 0 {

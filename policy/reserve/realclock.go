@@ -9,7 +9,8 @@ const (
 	realGuardShare = 0.1
 )
 
-// WithGuards returns a plan's parameters with the guards for real devices, unless they name a guard themselves.
+// WithGuards returns a plan's parameters of the policy with guards (parts of each deadline in reserve) for real devices,
+// whose times vary, unless the parameters name a guard themselves. The given map is not changed.
 func WithGuards(params map[string]float64) map[string]float64 {
 	_, hasTime := params["guard_us"]
 	_, hasShare := params["guard_share"]

@@ -11,7 +11,8 @@ func (t *timelines) rebuildOrders() {
 		}
 	}
 
-	// Settle the reservations that have arrived.
+	// Settle the reservations that have arrived: update their starts to the work before them. The number of steps is
+	// bounded.
 	t.toSettle = t.toSettle[:0]
 	for resource := range t.lists.summaries {
 		for index := t.lists.summaries[resource].first; index >= 0; index = t.lists.reservations[index].next {
@@ -60,9 +61,10 @@ func (t *timelines) hasArrived(index int32) bool {
 	return entry.readyIsActual || entry.startIsActual || partOf(index) == onUplink && t.lists.reservations[index+onDownlink-onUplink].readyIsActual
 }
 
-// firstReservationFrom returns the index of the first reservation that a batch still has, from the hop on whose
-// device reservation is at an index: a transfer, by the index of its uplink's reservation, or a run on a device. If
-// there is none, it returns -1.
+// firstReservationFrom returns the index of the first reservation that a batch still has, from the hop on whose device
+// reservation is at an index: a transfer, by the index of its uplink's reservation, or a run on a device. If there is
+// none, it returns -1. A batch has reservationsPerHop reservations for each hop, one after the other: on the device, the
+// uplink and the downlink.
 func (t *timelines) firstReservationFrom(index int32) int32 {
 	for batchEnd := index - index%t.lists.reservationsPerBatch + t.lists.reservationsPerBatch; index < batchEnd; index += reservationsPerHop {
 		if t.lists.reservations[index].resource < 0 {

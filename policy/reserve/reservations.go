@@ -17,9 +17,10 @@ type reservationLists struct {
 	hopsPerBatch         int32             // number of hops of a batch slot: the stages of the longest pipeline
 }
 
-// growSlots extends the arrays to the reservations of this many batch slots (a slot is the number of a batch, used
-// again later). Each slot has hopsPerBatch hops, and each hop three reservations: one on its device and one on each
-// end of the transfer into it. Existing reservations stay at their indexes.
+// growSlots extends the arrays to the reservations of this many batch slots (a slot is the number of a batch, used again
+// later). Each slot has hopsPerBatch hops, and each hop three reservations: one on its device and one on each end of the
+// transfer into it. Existing reservations stay at their indexes. A resource of -1 marks a reservation that is not in
+// use.
 func (t *reservationLists) growSlots(batchSlots int32) {
 	reservations := make([]reservation, batchSlots*t.reservationsPerBatch)
 	for i := copy(reservations, t.reservations); i < len(reservations); i++ {
@@ -78,9 +79,10 @@ func (t *reservationLists) findGap(resource int32, readyAt, duration time.Durati
 	}
 }
 
-// fifoTransferStart returns when a transfer of this duration that is ready at readyAt starts if every link works first-in
-// first-out. It holds two resources at once, an uplink and a downlink; either may be -1. moves reports whether it lasts into
-// reservations behind it, which then have to move.
+// fifoTransferStart returns when a transfer of this duration that is ready at readyAt starts if every link works
+// first-in first-out. It holds two resources at once, an uplink and a downlink; either may be -1. moves reports whether
+// it lasts into reservations behind it, which then have to move. Unlike findTransferGap it does not look for a gap that
+// is large enough.
 func (t *reservationLists) fifoTransferStart(uplink, downlink int32, readyAt, duration time.Duration) (start time.Duration, moves bool) {
 	start, limit := readyAt, farFuture
 	for _, resource := range [2]int32{uplink, downlink} {

@@ -51,8 +51,9 @@ type timelines struct {
 	wasRebuilt        bool // all orders were rebuilt since it was last reset
 }
 
-// initialize makes empty lists of reservations of this many resources (devices and directions of links), with space
-// for this many batch slots of this many hops (stages on devices) each.
+// initialize makes empty lists of reservations, when the policy is made, for this many resources (devices and directions
+// of links), with space for this many batch slots (numbers of batches) of this many hops (stages on devices) each. -1
+// ends a list.
 func (t *timelines) initialize(resources, batchSlots, hops int32) {
 	t.lists.hopsPerBatch, t.lists.reservationsPerBatch = hops, hops*reservationsPerHop
 	t.lists.summaries = make([]resourceSummary, resources)
@@ -74,9 +75,10 @@ func (t *timelines) recordMove(index int32) {
 	}
 }
 
-// settleStart updates the start of the reservation at an index to the later of when its work is ready and when the
-// work before it ends. If the start changed, what depends on it is queued: later work on the resource, and the later
-// hops of its batch.
+// settleStart updates the start of the reservation at an index to the later of when its work is ready and when the work
+// before it ends, unless the run has actually started. If the start changed, the change is recorded for a trial, and
+// what depends on it is queued to be updated: later work on the resource, and the later hops of its batch. A transfer is
+// updated on both of its links.
 func (t *timelines) settleStart(index int32) {
 	if part := partOf(index); part != onDevice {
 		t.settleTransfer(index - part)
@@ -122,8 +124,8 @@ func (t *timelines) queueDependents(index int32) {
 	}
 }
 
-// queueSuccessor queues the reservation that runs behind the one at an index on the same resource, to get a new
-// start. If there is none, only the resource's summary changes.
+// queueSuccessor queues the reservation that runs behind the one at an index on the same resource, to get a new start
+// (toSettle). If there is none, only the resource's summary (end and ready time of its last work) changes.
 func (t *timelines) queueSuccessor(index int32) {
 	entry := &t.lists.reservations[index]
 	if entry.resource < 0 {
@@ -293,7 +295,7 @@ func (t *timelines) recordFinish(index int32, actualEnd time.Duration, isLastHop
 }
 
 // recordTransferEnd records the actual end of the transfer into a hop; index is that of the hop's reservation on its
-// device. The links are free, and the run has reached its device and is ready.
+// device. The links are free, and the run has reached its device and is ready. All that depends on these gets new times.
 func (t *timelines) recordTransferEnd(index int32, actualEnd time.Duration) {
 	t.toSettle = t.toSettle[:0]
 	t.endReservation(index+onUplink, actualEnd)
@@ -303,8 +305,8 @@ func (t *timelines) recordTransferEnd(index int32, actualEnd time.Duration) {
 	t.settleAll()
 }
 
-// endReservation removes the reservation at an index, whose work left the resource at endTime; the resource is free
-// from then on.
+// endReservation removes the reservation at an index, whose work left the resource at endTime; the resource is free from
+// then on. The reservation behind it is queued to get a new start.
 func (t *timelines) endReservation(index int32, endTime time.Duration) {
 	if resource := t.lists.reservations[index].resource; resource >= 0 {
 		// Work that failed before it started has not occupied its device.

@@ -6,10 +6,11 @@ import (
 	"inferplan/policy"
 )
 
-// yieldToUrgentModel is called before a batch is dispatched: it lets a colocated model's waiting head go first if a batch of this model along modelPath would take
-// the device that it counts on, and reports whether it dispatched a batch of that model. Algorithm 1 assumes that
-// models have devices of their own. On time-shared devices a head that waits for a fuller batch would otherwise miss
-// its deadline because of models that fill a batch earlier.
+// yieldToUrgentModel is called before a batch is dispatched: it lets the waiting head (the request with the earliest
+// deadline) of a colocated model go first if a batch of this model along modelPath would take the device that it counts
+// on, and reports whether it dispatched a batch of that model. Algorithm 1 assumes that models have devices of their
+// own. On time-shared devices a head that waits for a fuller batch would otherwise miss its deadline because of models
+// that fill a batch earlier.
 //
 // It yields to a model whose head would be late behind modelPath, if that model's requests are in time when they go
 // now and this model's are still in time behind them. It never moves reservations of others for that.
@@ -80,9 +81,10 @@ func (c *batchChooser) inTimeIfSentNow(otherModel int32, now time.Duration) bool
 	return false
 }
 
-// reserveTrial reserves a path under the slot (number of a batch) that the next dispatch will take, and returns that
-// slot. If no slot is free, the tables of batches and reservations grow. To find out what a path would change, callers
-// reserve it, look, and call releaseTrial. If they dispatch instead, the batch has these reservations.
+// reserveTrial reserves a path (a device for each stage) under the slot (number of a batch) that the next dispatch will
+// take, and returns that slot. If no slot is free, the tables of batches and reservations grow. To find out which times
+// a path would change, callers reserve it, look, and call releaseTrial. If they dispatch instead, the batch has these
+// reservations.
 func (p *Policy) reserveTrial(path *reservedPath, now time.Duration) int32 {
 	slotsBefore, slot := p.batches.Len(), p.batches.NextSlot() // NextSlot may make the table of batches grow
 	if slotsNow := p.batches.Len(); slotsNow > slotsBefore {
@@ -92,7 +94,8 @@ func (p *Policy) reserveTrial(path *reservedPath, now time.Duration) int32 {
 	return slot
 }
 
-// releaseTrial cancels the trial reservations of a batch slot, and the work behind them gets its former times.
+// releaseTrial cancels the reservations that reserveTrial made for a batch slot, and the work behind them gets its
+// former times.
 func (p *Policy) releaseTrial(slot int32) {
 	p.timelines.toSettle = p.timelines.toSettle[:0]
 	for index := slot * p.lists.reservationsPerBatch; index < (slot+1)*p.lists.reservationsPerBatch; index++ {

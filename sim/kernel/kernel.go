@@ -52,7 +52,8 @@ func (q *Queue[P]) Push(due time.Duration, kind uint8, sequence int64, payload P
 }
 
 // Add adds an event like Push, without a copy of its payload: it returns a pointer to the payload, which the caller
-// fills in before the next call. Events of one time are ordered by kind, then by sequence.
+// fills in before the next call. Events of one time are ordered by kind, then by sequence. The handle names the event
+// until it is taken or removed; handles are used again.
 func (q *Queue[P]) Add(due time.Duration, kind uint8, sequence int64) (Handle, *P) {
 	var handle Handle
 	if free := len(q.freeHandles); free > 0 {
@@ -64,6 +65,7 @@ func (q *Queue[P]) Add(due time.Duration, kind uint8, sequence int64) (Handle, *
 		q.positions = append(q.positions, 0)
 		q.payload = append(q.payload, zero)
 	}
+	// rank has the kind in its high bits and the sequence in its low ones.
 	entry := heapEntry{due: due, rank: uint64(kind)<<sequenceBits | uint64(sequence)&(1<<sequenceBits-1), handle: handle}
 	q.heap = append(q.heap, entry)
 	q.siftUp(len(q.heap)-1, entry)
@@ -159,12 +161,12 @@ func (q *Queue[P]) siftDown(index int, entry heapEntry) {
 			break
 		}
 
-		// Find the first child; four of them are compared without a branch.
+		// Find the earliest child; four of them are compared without a branch (lessBit returns 1 or 0).
 		smallest := child
 		if child+arity <= entries {
 			siblings := (*[arity]heapEntry)(q.heap[child:])
-			index, j := siblings[1].lessBit(&siblings[0]), 2+siblings[3].lessBit(&siblings[2])
-			smallest += index + (j-index)*siblings[j].lessBit(&siblings[index])
+			first, second := siblings[1].lessBit(&siblings[0]), 2+siblings[3].lessBit(&siblings[2]) // the earlier of each two
+			smallest += first + (second-first)*siblings[second].lessBit(&siblings[first])
 		} else {
 			for sibling := child + 1; sibling < entries; sibling++ {
 				smallest += (sibling - smallest) * q.heap[sibling].lessBit(&q.heap[smallest])

@@ -50,8 +50,8 @@ func (b *blockStore) takeBlocks(blocks int64) {
 	b.dropPrefixes()
 }
 
-// dropPrefixes removes prefixes, the least recently used first and each from its end, until
-// the rest fits the free blocks.
+// dropPrefixes removes prefixes, the least recently used first and each from its end, until the rest fits the free
+// blocks. A prefix is the start of a session's context, which free blocks still hold.
 func (b *blockStore) dropPrefixes() {
 	for excess := b.prefixBlocks - b.freeBlocks(); excess > 0; excess = b.prefixBlocks - b.freeBlocks() {
 		if prefix := &b.prefixes[b.oldest]; prefix.blocks > excess {
@@ -63,8 +63,9 @@ func (b *blockStore) dropPrefixes() {
 	}
 }
 
-// returnBlocks frees the blocks of a sequence that leaves. With a prefix cache, the full blocks of its first tokens
-// stay as the cached prefix of its session, the newest one, until the memory is needed. Session 0 means none.
+// returnBlocks frees the blocks of a sequence that leaves. With a prefix cache, the full blocks of its first tokens stay
+// as the cached prefix of its session, the newest one, until the memory is needed. Session 0 means none. tokens is the
+// length of the sequence's context.
 func (b *blockStore) returnBlocks(blocks int64, session int64, tokens int32) {
 	b.usedBlocks -= blocks
 	if !b.hasCache || session == 0 {

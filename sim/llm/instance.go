@@ -171,8 +171,9 @@ func (instance *Instance) Counts() Counts {
 	return counts
 }
 
-// Add adds a sequence (a prompt and its answer) to those that wait for the batch. It returns an error if it has no
-// token to make, or the KV memory could not hold it to its end even alone.
+// Add adds a sequence (a prompt and its answer) to those that wait for the batch. It returns an error if it has no token
+// to make, or the KV memory could not hold it to its end even alone. The sequence joins the batch in a later iteration,
+// when it is admitted. byID has slots plus 1, so that 0 means none.
 func (instance *Instance) Add(request Sequence) error {
 	if request.Prompt < 1 || request.Output <= request.Generated || request.Generated < 0 {
 		return fmt.Errorf("a sequence with a prompt of %d tokens, %d of an answer of %d made: expected at least 1 token, and some to make", request.Prompt, request.Generated, request.Output)
@@ -252,13 +253,18 @@ func (instance *Instance) removeSlot(slot int32, toHost bool) {
 	instance.freeSlots = append(instance.freeSlots, slot)
 }
 
-// leaveBatch removes a running sequence from the batch and frees its blocks. With toHost its KV goes to the host's
-// memory. It is called when a sequence ends, is preempted or is removed.
+// leaveBatch removes a running sequence from the batch and frees its blocks, when it ends, is preempted or is removed.
+// With toHost the KV of a decoding sequence goes to the host's memory, which delays the next iteration. The sequence
+// keeps the tokens that it has generated; contextNeeded becomes the prompt and these, which it must have computed to go
+// on. Its place in the batch goes to the last sequence.
 func (instance *Instance) leaveBatch(slot int32, toHost bool) {
 	sequence := &instance.sequences[slot]
 	tokens := sequence.contextDone
 
-	// A decoding sequence leaves the sums of all decoding sequences, and owns the blocks that takeGrowthBlocks took for it.
+	// A decoding sequence leaves the sums of all decoding sequences. Since it began to decode it has made a token in each
+	// iteration. Its phase is the iteration, modulo the block size, in which its last block is full; takeGrowthBlocks took
+	// it a block in each iteration of that phase so far, unless the whole answer was reserved. One that still prefills
+	// (computes its prompt) leaves that list.
 	if sequence.state == stateDecoding {
 		newTokens := instance.iteration - sequence.decodingSince
 		tokens = sequence.contextNeeded + int32(newTokens)

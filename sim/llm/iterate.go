@@ -6,9 +6,10 @@ import (
 	"inferplan/formats"
 )
 
-// Begin forms the next iteration, in which each decoding sequence makes a token and prompts are computed up to the
-// token budget. It returns how long the iteration takes, and which sequences take part in one for the first time.
-// ok is false if there is no sequence. End must follow.
+// Begin forms the next iteration, in which each decoding sequence makes a token and prompts are computed up to the token
+// budget. It returns how long the iteration takes, and the IDs of the sequences that take part in one for the first
+// time. ok is false if there is no sequence. If blocks of KV memory are short, sequences are preempted (they wait
+// again), and none is admitted. End must follow, when that time has passed.
 func (instance *Instance) Begin() (duration time.Duration, firstTime []int32, ok bool) {
 	instance.firstTime = instance.firstTime[:0]
 	preempted := instance.takeGrowthBlocks()
@@ -52,6 +53,7 @@ func (instance *Instance) takeGrowthBlocks() (preempted int) {
 		return 0
 	}
 	for {
+		// Preempting a sequence frees blocks, and may lower the need.
 		need := instance.phaseCounts[instance.iteration%int64(instance.options.BlockTokens)]
 		if need <= instance.memory.freeBlocks() {
 			break
@@ -81,8 +83,9 @@ func (instance *Instance) preempt() {
 	instance.waiting.push(victim)
 }
 
-// addChunk gives the prompt of the sequence in a slot as many tokens of the iteration as the budget allows, and
-// returns how many. Attention is counted in pairs: each new token attends to all before it.
+// addChunk gives the prompt of the sequence in a slot as many tokens of the iteration as the budget allows, and returns
+// how many. Attention is counted in pairs: each new token attends to all before it. The chunk adds to the work of the
+// iteration, from which its duration follows.
 func (instance *Instance) addChunk(slot, budget int32) int32 {
 	sequence := &instance.sequences[slot]
 	tokens := max(0, min(sequence.contextNeeded-sequence.contextDone, budget))
@@ -108,7 +111,8 @@ func (instance *Instance) admit(slot int32) bool {
 		return false
 	}
 
-	// Context that was swapped out or is cached need not be computed. At least one token is.
+	// Context that was swapped out or is cached need not be computed (contextDone tokens are there). At least one token of
+	// contextNeeded is computed. A cached prefix is used up: its blocks are the sequence's now.
 	instance.waiting.remove(0)
 	sequence.contextDone = 0
 	if sequence.inHostMemory {
@@ -158,6 +162,7 @@ func (instance *Instance) End() *IterationEnd {
 	for len(instance.checks) > 0 && instance.checks[0].iteration <= instance.iteration {
 		check := instance.checks.pop()
 		sequence := &instance.sequences[check.slot]
+		// The sequence may have left, and its slot may be used again.
 		if sequence.serial != check.serial || sequence.state != stateDecoding {
 			continue
 		}
@@ -187,7 +192,7 @@ func (instance *Instance) End() *IterationEnd {
 }
 
 // addFirstToken gives a sequence the token that follows its prompt, from which it decodes on: one token in each
-// iteration. A sequence that was preempted has had its first token before.
+// iteration. A sequence that was preempted has had its first token before. If that is its last token, it ends at once.
 func (instance *Instance) addFirstToken(slot int32, end *IterationEnd) {
 	sequence := &instance.sequences[slot]
 	sequence.generated++
@@ -231,7 +236,8 @@ func iterationsOfPhase(from, to, phase, blockTokens int64) int64 {
 	return (to+blockTokens-1-phase)/blockTokens - (from+blockTokens-1-phase)/blockTokens
 }
 
-// scheduleCheck schedules when to look at the decoding sequence in a slot: at its end or its next progress report.
+// scheduleCheck schedules in which iteration to look at the decoding sequence in a slot: at its end or, before, when it
+// has a multiple of ProgressTokens, which are to be reported. Between checks a sequence costs nothing.
 func (instance *Instance) scheduleCheck(slot int32) {
 	sequence := &instance.sequences[slot]
 	generated := instance.generatedBy(sequence)

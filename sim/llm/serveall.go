@@ -30,9 +30,10 @@ func (o Outcome) TPOT(output int32) time.Duration {
 	return (o.LastToken - o.FirstToken) / time.Duration(output-1)
 }
 
-// ServeAll serves requests on an instance until it is empty. If all requests arrive at 0, they
-// are a queue that is drained: an estimator of waiting and completion times is calibrated on
-// their starts and ends.
+// ServeAll serves requests, which are in order of arrival, on one instance (a simulated server of a language model)
+// until it is empty, and returns when each began, had its first token and ended. If all requests arrive at 0, they are a
+// queue that is drained: an estimator of waiting and completion times is calibrated on their starts and ends. It returns
+// an error for a request that the instance could never serve.
 func ServeAll(options Options, model Model, requests []Request) ([]Outcome, Counts, error) {
 	instance := NewInstance(options, model)
 	outcomes := make([]Outcome, len(requests))

@@ -16,7 +16,10 @@ import (
 )
 
 // inferplan_highs_event is called by shim.cc while a mixed-integer solve runs, on the goroutine that solves. A panic of
-// the user's callback must not unwind through C++: it stops the solve, which then returns it as an error.
+// the user's callback must not unwind through C++: it stops the solve, which then returns it as an error. The handle
+// leads to the solve's callbackState. x is an improved solution of numCol values, or nil for news of progress; value is the
+// objective of the best solution, bound that which no solution can beat. A target reached sets the stop flag, which C++
+// reads.
 //
 //export inferplan_highs_event
 func inferplan_highs_event(handle C.uintptr_t, numCol C.int32_t, x *C.double, value, bound C.double, nodes, iterations C.int64_t, cpuSeconds C.double) {

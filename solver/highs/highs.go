@@ -44,7 +44,10 @@ const (
 // defaultAbsGap is HiGHS's own absolute gap, in units of the objective.
 const defaultAbsGap = 1e-6
 
-// Solve implements milp.Solver.
+// Solve implements milp.Solver with HiGHS in this process. It checks the model and the options, scales the model if its
+// coefficients need it (and then calls itself for the scaled one), solves, and returns the status with as much as is
+// known: bound, basis, duals, and the point with its integers rounded. If ctx is cancelled, the status is Interrupted.
+// An error means wrong input, a callback that panicked, or a fault of HiGHS (milp.ErrFault).
 func (s Solver) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*milp.Solution, error) {
 	// Check the input. Scale the model if solvers would not accept its coefficients.
 	if err := m.Validate(); err != nil {
@@ -77,7 +80,7 @@ func (s Solver) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*milp
 		return nil, fmt.Errorf("highs: model %q: %w", m.Name, err)
 	}
 
-	// Bound, basis and duals.
+	// Bound, basis and duals. A mixed-integer program (r.mip) has a bound only; a linear one is its own bound when optimal.
 	sol := milp.NewSolution(status)
 	sol.Stats = r.stats
 	if status == milp.Infeasible || status == milp.Unbounded {
@@ -112,8 +115,10 @@ func (s Solver) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*milp
 	return sol, nil
 }
 
-// solveStatus translates HiGHS's model status. If that leaves two statuses possible, a second solve without the
-// objective decides.
+// solveStatus translates the model status with which HiGHS ended a run. If that leaves two statuses possible, a second
+// solve without the objective decides. If HiGHS has no verdict and that solve finds a solution, it replaces r.x, drops
+// the basis and the bound (NaN), and the status is WorkLimit. If even that gives no verdict, it returns an error that
+// wraps milp.ErrFault.
 func (s Solver) solveStatus(ctx context.Context, m *milp.Model, o *milp.Options, r *runResult) (milp.Status, error) {
 	switch r.modelStatus {
 	case modelOptimal:
@@ -128,8 +133,8 @@ func (s Solver) solveStatus(ctx context.Context, m *milp.Model, o *milp.Options,
 		if r.modelStatus == modelUnbounded && !r.mip {
 			return milp.Unbounded, nil
 		}
-		// A feasible model is the unbounded one. (A mixed-integer program with rational data whose relaxation is
-		// unbounded has no limit itself, if feasible.)
+		// HiGHS does not say which of both. If the model is feasible without its objective, it is unbounded. (A mixed-integer
+		// program with rational data whose relaxation is unbounded has no limit itself, if feasible.)
 		feasibility, err := s.solveFeasibility(ctx, m, o)
 		if err != nil {
 			return 0, err
@@ -169,7 +174,8 @@ func (s Solver) solveStatus(ctx context.Context, m *milp.Model, o *milp.Options,
 	return 0, fmt.Errorf("%w: it ended without a verdict (HiGHS model status %d)", milp.ErrFault, r.modelStatus)
 }
 
-// solveFeasibility solves the model without its objective, which is then either infeasible or feasible.
+// solveFeasibility solves the model without its objective, so that the status says only whether it is feasible. It has
+// the limits and the seed of the options, but no gap, start or callbacks.
 func (s Solver) solveFeasibility(ctx context.Context, m *milp.Model, o *milp.Options) (*milp.Solution, error) {
 	withoutObjective := m.Clone()
 	withoutObjective.Name = m.Name + " (feasibility)"
@@ -179,7 +185,8 @@ func (s Solver) solveFeasibility(ctx context.Context, m *milp.Model, o *milp.Opt
 	return s.Solve(ctx, withoutObjective, milp.Options{MaxNodes: o.MaxNodes, MaxIterations: o.MaxIterations, TimeLimit: o.TimeLimit, Seed: o.Seed})
 }
 
-// solveEmpty returns the solution of a model without variables, which HiGHS does not accept.
+// solveEmpty returns the solution of a model without variables, which HiGHS does not accept: every row sums to 0, so the
+// model is infeasible if the bounds of a row exclude 0, and else its value is the offset of the objective.
 func solveEmpty(m *milp.Model) *milp.Solution {
 	for i := range m.NumRows() {
 		if lo, hi := m.RowBounds(milp.Row(i)); lo > 0 || hi < 0 {
@@ -199,7 +206,7 @@ func solveEmpty(m *milp.Model) *milp.Solution {
 // the model is solved again without presolve. If the second run ends at a limit, the verdict of the first is kept.
 // If HiGHS calls the model unknown, the fallbacks are tried one after the other.
 func solveUntilVerdict(ctx context.Context, m *milp.Model, o *milp.Options) (*runResult, error) {
-	// The first run.
+	// The first run. It stands if it has a verdict that is above suspicion, or was without presolve anyway.
 	first, err := runOnce(ctx, m, o, fallback{})
 	if errors.Is(err, errCallback) || err == nil && !needsSecondRun(m, first) || o.NoPresolve && err == nil && !hasNoVerdict(first) {
 		return first, err
@@ -214,8 +221,9 @@ func solveUntilVerdict(ctx context.Context, m *milp.Model, o *milp.Options) (*ru
 		unpresolved.MaxIterations = tighterLimit(o.MaxIterations, confirmIterations)
 	}
 
-	// Fallbacks, while there is no verdict.
 	second, secondErr := runOnce(ctx, m, &unpresolved, fallback{})
+
+	// Fallbacks (other settings of HiGHS), while there is no verdict.
 	for _, fallback := range fallbacks {
 		if errors.Is(secondErr, errCallback) || secondErr == nil && !hasNoVerdict(second) {
 			break
@@ -225,7 +233,7 @@ func solveUntilVerdict(ctx context.Context, m *milp.Model, o *milp.Options) (*ru
 		}
 	}
 
-	// Combine both runs.
+	// Combine both runs: their work adds up. A first verdict of infeasible stands unless the second run has a solution.
 	if first != nil {
 		if secondErr != nil {
 			return first, nil
@@ -272,7 +280,8 @@ func hasNoVerdict(r *runResult) bool {
 	return false
 }
 
-// needsSecondRun reports whether a result may be one of the faults that solveUntilVerdict guards against.
+// needsSecondRun reports whether a result may be one of the faults that solveUntilVerdict guards against: an infeasible
+// mixed-integer program, a point that is no solution by our own check (neither rounded nor as it is), or no verdict.
 func needsSecondRun(m *milp.Model, r *runResult) bool {
 	switch r.modelStatus {
 	case modelInfeasible:

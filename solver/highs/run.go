@@ -70,8 +70,9 @@ type fallback struct {
 // fallbacks are tried in this order, after a run without presolve, on a model for which HiGHS has no verdict.
 var fallbacks = []fallback{{unscaled: true}, {tolerance: 1e-9}, {primalSimplex: true}, {interiorPoint: true}, {tolerance: 1e-6}, {unscaled: true, primalSimplex: true, tolerance: 1e-6}}
 
-// runOnce runs HiGHS on a model. It returns an error that wraps errCallback if a callback panics, and one that
-// wraps milp.ErrFault if C++ fails.
+// runOnce runs HiGHS once on a model, with the settings of a fallback (the zero value is HiGHS's own). When ctx ends, a
+// flag that HiGHS reads is set, and the run ends with the status of an interrupt. It returns an error that wraps
+// errCallback if a callback panics, and one that wraps milp.ErrFault if C++ fails.
 func runOnce(ctx context.Context, m *milp.Model, o *milp.Options, alternative fallback) (*runResult, error) {
 	call := newCall(m, o, alternative)
 	defer call.pinner.Unpin()
@@ -100,7 +101,8 @@ func runOnce(ctx context.Context, m *milp.Model, o *milp.Options, alternative fa
 	return call.readResult(), nil
 }
 
-// newCall returns a call for a model. The caller must unpin its memory.
+// newCall returns a call for a model. The caller must unpin its memory. A call holds the problem and the answer in C's
+// layout, with their memory pinned, so that Go does not move it while C++ uses it.
 func newCall(m *milp.Model, o *milp.Options, alternative fallback) *highsCall {
 	call := &highsCall{model: m, mip: m.NumIntegers() > 0, stop: new(int32)}
 	call.pinner.Pin(call.stop)
@@ -111,7 +113,8 @@ func newCall(m *milp.Model, o *milp.Options, alternative fallback) *highsCall {
 	return call
 }
 
-// setModel fills in the model in the layout of HiGHS.
+// setModel fills in the model in the layout of HiGHS: costs and bounds by column (variable), bounds by row, and the
+// coefficients column by column. All lists of numbers are parts of one allocation.
 func (c *highsCall) setModel() {
 	nc, nr := c.model.NumVars(), c.model.NumRows()
 	cols := c.model.Columns()
@@ -151,7 +154,8 @@ func (c *highsCall) setModel() {
 	}
 }
 
-// setOptions fills in the options, with the start or the basis.
+// setOptions fills in the options, with the start (of a mixed-integer program) or the basis (of a linear one). An effort
+// of -1 leaves HiGHS's default for heuristics; 0, for a negative option, turns them off.
 func (c *highsCall) setOptions(o *milp.Options) {
 	c.problem.rel_gap, c.problem.abs_gap = C.double(o.Gap), defaultAbsGap
 	if o.AbsGap > 0 {
@@ -190,7 +194,8 @@ func (c *highsCall) setFallback(alternative fallback) {
 	c.problem.tolerance = C.double(alternative.tolerance)
 }
 
-// setAnswer allocates the memory for the answer.
+// setAnswer allocates and pins the memory for the answer, which HiGHS fills in: the point, the duals, and the basis of
+// the variables and then of the rows.
 func (c *highsCall) setAnswer() {
 	nc, nr := c.model.NumVars(), c.model.NumRows()
 	values := make([]float64, 2*nc+nr)
@@ -207,7 +212,8 @@ func cpuTime(a *C.inferplan_highs_answer) time.Duration {
 	return time.Duration(float64(a.cpu_seconds) * float64(time.Second))
 }
 
-// readResult returns the answer of the run.
+// readResult returns the answer of the run in Go's terms. Its lists are those that HiGHS filled in; each is nil if HiGHS
+// has none. Duals are taken only from an optimum.
 func (c *highsCall) readResult() *runResult {
 	r := &runResult{
 		mip: c.mip, modelStatus: int(c.answer.model_status), stopReason: c.answer.stopped, reachedTarget: c.callbacks.reachedTarget,
@@ -229,7 +235,8 @@ func (c *highsCall) readResult() *runResult {
 	return r
 }
 
-// setStart passes a start: all of it, or, if it has NaN entries, only the others.
+// setStart passes a solution to start from: all of it or, if some entries are NaN (left open), a sparse list of the
+// others, which HiGHS completes.
 func setStart(p *C.inferplan_highs_problem, pin *runtime.Pinner, start []float64) {
 	var index []int32
 	var value []float64
@@ -246,8 +253,8 @@ func setStart(p *C.inferplan_highs_problem, pin *runtime.Pinner, start []float64
 	p.start_index, p.start_value = pinInts(pin, index), pinDoubles(pin, value)
 }
 
-// extendBasis extends a basis to the model's size. Variables added since are nonbasic and rows added since are
-// basic, so there are as many basic ones as rows.
+// extendBasis extends a basis to the model's size. Variables added since are nonbasic and rows added since are basic, so
+// there are as many basic ones as rows. A nonbasic variable is at a finite bound, or at zero without one.
 func extendBasis(m *milp.Model, b *milp.Basis) (cols, rows []int32) {
 	cols, rows = make([]int32, m.NumVars()), make([]int32, m.NumRows())
 	for j := range cols {
@@ -273,7 +280,8 @@ func extendBasis(m *milp.Model, b *milp.Basis) (cols, rows []int32) {
 	return cols, rows
 }
 
-// readBasis returns HiGHS's basis, of nc variables and then the rows.
+// readBasis returns HiGHS's basis. status has the statuses of nc variables and then those of the rows, in the numbers of
+// milp.BasisStatus.
 func readBasis(status []int32, nc int) *milp.Basis {
 	b := &milp.Basis{Vars: make([]milp.BasisStatus, nc), Rows: make([]milp.BasisStatus, len(status)-nc)}
 	for j := range b.Vars {

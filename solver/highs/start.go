@@ -15,7 +15,8 @@ import (
 	"inferplan/solver/milp"
 )
 
-// solveWithStart solves until there is a verdict, and makes sure that a start does not hide a better solution.
+// solveWithStart solves until there is a verdict, and makes sure that a start (a solution to start from) does not hide a
+// better solution. Solver.Solve calls it.
 //
 // Presolve can remove the whole objective of a mixed-integer program. Then every solution that it leaves is
 // equally good, and one of them is optimal. HiGHS 1.10.0 assumes that such an objective takes whole numbers only.
@@ -28,7 +29,8 @@ func solveWithStart(ctx context.Context, m *milp.Model, o *milp.Options) (*runRe
 		return r, err
 	}
 
-	// Compare with the value that presolve leaves.
+	// Compare with the value that presolve leaves. It proves something only if it is a constant. A shortfall within the
+	// gaps of the options only changes the bound.
 	presolved, err := presolveObjective(m, o)
 	if err != nil {
 		return nil, err
@@ -48,8 +50,8 @@ func solveWithStart(ctx context.Context, m *milp.Model, o *milp.Options) (*runRe
 	return solveWithoutStart(ctx, m, o, r, presolved.value)
 }
 
-// beatsStart reports whether an objective is better than that of a start. Then its solution is one that presolve
-// left, and as good as any of these.
+// beatsStart reports whether an objective is better than that of a start. Then its solution is one that presolve left,
+// and as good as any of these. If the start leaves a variable open, it returns false.
 func beatsStart(m *milp.Model, start []float64, objective float64) bool {
 	startValue := m.Value(start) // NaN if the start leaves a variable open
 	gain := objective - startValue
@@ -59,8 +61,9 @@ func beatsStart(m *milp.Model, start []float64, objective float64) bool {
 	return gain > 1e-6*max(1, math.Abs(startValue))
 }
 
-// solveWithoutStart solves again without the start, after a run whose solution is worse than a bound. If it finds
-// no solution, it returns that of the first run with the bound.
+// solveWithoutStart solves again without the start, after a run whose solution is worse than a bound. If it finds no
+// solution, it returns that of the first run with the bound. The status is then that of a work limit, unless the run
+// ended by time or an interrupt.
 func solveWithoutStart(ctx context.Context, m *milp.Model, o *milp.Options, first *runResult, bound float64) (*runResult, error) {
 	withoutStart := *o
 	withoutStart.Start = nil
@@ -85,7 +88,8 @@ type presolvedObjective struct {
 	cpu      time.Duration
 }
 
-// presolveObjective returns the objective that presolve leaves of a mixed-integer program.
+// presolveObjective returns the objective that HiGHS's presolve leaves of a mixed-integer program: whether it is
+// constant, its value, and the CPU time that it took. An error wraps milp.ErrFault.
 func presolveObjective(m *milp.Model, o *milp.Options) (presolvedObjective, error) {
 	c := newCall(m, o, fallback{})
 	defer c.pinner.Unpin()

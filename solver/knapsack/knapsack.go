@@ -8,8 +8,8 @@ type Choice struct{ Value, Weight float64 }
 // roundingSlack is the part of a unit that rounding may be off by: a weight of 3 units stays one of 3.
 const roundingSlack = 1e-9
 
-// BestChoices returns, by list, the index of the chosen item, such that the values sum to the most and the weights
-// to no more than the capacity. Weights are rounded up to units, of which a weight of 1 has unitsPerWeight. Of
+// BestChoices chooses one item of each list, such that the values sum to the most and the weights to no more than the
+// capacity. It returns, by list, the index of the chosen item. Weights are rounded up to units, of which a weight of 1 has unitsPerWeight. Of
 // equal choices the earlier items are taken. If nothing fits, it returns the first item of each list, which should
 // be the lightest.
 //

@@ -22,7 +22,9 @@ func (v Violation) OK() bool {
 	return v.Row <= Tolerance && v.Bound <= Tolerance && v.Integer <= Tolerance
 }
 
-// Check returns the distances of x from feasibility, computed without a solver.
+// Check returns the distances of a point x (a value for each variable) from feasibility, computed without a solver: the
+// largest violation of a bound, of integrality and of a row, and the name of the worst. They are relative, see
+// violation; a point of the wrong length is infinitely far.
 func (m *Model) Check(x []float64) Violation {
 	if len(x) != len(m.vars) {
 		return Violation{Row: Inf, Bound: Inf, Integer: Inf, WorstName: fmt.Sprintf("%d values for %d variables", len(x), len(m.vars))}
@@ -54,6 +56,7 @@ func (m *Model) Check(x []float64) Violation {
 	}
 
 	// Rows.
+	// activity is the value of a row at x. Its largest term gives the scale of its rounding errors.
 	activity := make([]float64, len(m.rows))
 	largestTerm := make([]float64, len(m.rows))
 	for _, c := range m.coefs {
@@ -69,7 +72,8 @@ func (m *Model) Check(x []float64) Violation {
 	return result
 }
 
-// violation returns the distance of v from [lo, hi], in units of max(1, |limit|, scale).
+// violation returns the distance of v from [lo, hi], in units of max(1, |limit|, scale), where scale is the magnitude of
+// the terms of which v is the sum. NaN is infinitely far.
 func violation(v, lo, hi, scale float64) float64 {
 	switch {
 	case math.IsNaN(v):
@@ -82,7 +86,7 @@ func violation(v, lo, hi, scale float64) float64 {
 	return 0
 }
 
-// Round returns x with its integer variables rounded and every variable moved into its bounds.
+// Round returns x with its integer variables rounded and every variable moved into its bounds. x itself is not changed.
 func (m *Model) Round(x []float64) []float64 {
 	rounded := make([]float64, len(x))
 	for j := range m.vars {

@@ -51,7 +51,10 @@ func (f *conflictFilter) solve(m *Model) (*Solution, error) {
 	return f.solver.Solve(f.ctx, m, Options{})
 }
 
-// elasticFilter returns, by soft limit, whether it belongs to a set that holds a conflict.
+// elasticFilter is the first step of FindConflict. It returns, by soft limit (one that may be violated at a price),
+// whether it belongs to a set of limits that exclude each other; the set may hold more than is needed. In each round the
+// limits that the cheapest solution violates become hard and enter the set, until the elastic model has no solution. If
+// the model is feasible, it returns errNotInfeasible.
 func (f *conflictFilter) elasticFilter(softLimits []Limit) ([]bool, error) {
 	inConflict := make([]bool, len(softLimits))
 	relaxed := newElastic(f.model, softLimits)
@@ -95,8 +98,8 @@ func (f *conflictFilter) elasticFilter(softLimits []Limit) ([]bool, error) {
 	}
 }
 
-// allIfInfeasible is called if a limit ended an elastic solve. It returns all soft limits if the model is known to
-// be infeasible, and else an error.
+// allIfInfeasible is called if an elastic solve ended without a proof, at a limit of work or time with this status. It
+// solves the model itself, and returns a set of all soft limits if that is infeasible, and else an error.
 func (f *conflictFilter) allIfInfeasible(softLimits []Limit, status Status) ([]bool, error) {
 	direct, err := f.solve(f.withoutObjective(f.model))
 	if err != nil {
@@ -111,10 +114,11 @@ func (f *conflictFilter) allIfInfeasible(softLimits []Limit, status Status) ([]b
 	return nil, fmt.Errorf("stopped (%v) before a conflict was found", status)
 }
 
-// deletionFilter takes limits out of the conflict as long as the rest is still infeasible. It reports whether each
-// was decided.
+// deletionFilter is the second step of FindConflict. It takes limits out of the conflict (inConflict, by soft limit,
+// which it changes) as long as the rest is still infeasible. minimal reports whether each was decided, so that none can
+// be left out.
 func (f *conflictFilter) deletionFilter(softLimits []Limit, inConflict []bool) (minimal bool, err error) {
-	// Start from the limits that hold a conflict.
+	// Start from the limits in the conflict: m is the model without all others.
 	m := f.withoutObjective(f.model)
 	for k, isIn := range inConflict {
 		if !isIn {
@@ -122,7 +126,7 @@ func (f *conflictFilter) deletionFilter(softLimits []Limit, inConflict []bool) (
 		}
 	}
 
-	// Leave out one after the other.
+	// Leave out one after the other. If the trial is still infeasible, it goes on without the limit.
 	minimal = true
 	for k, isIn := range inConflict {
 		if !isIn {

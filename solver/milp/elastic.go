@@ -32,7 +32,8 @@ type Limit struct {
 
 func (l Limit) String() string { return fmt.Sprintf("row %s %s %v", l.Name, l.Side, l.Value) }
 
-// rowLimits returns the finite sides of a model's rows. An equation has two.
+// rowLimits returns the finite sides of a model's rows as limits, in the order of the rows. An equation has two, its
+// lower and its upper one.
 func rowLimits(m *Model) []Limit {
 	var limits []Limit
 	for i := range m.rows {
@@ -55,7 +56,9 @@ type elasticModel struct {
 	slack  []Var // by limit; -1 if the limit is hard
 }
 
-// newElastic returns the elastic model in which the given limits are soft.
+// newElastic returns the elastic model, a copy of the model in which the given limits are soft: a slack variable of at
+// least 0 is added to the row for a lower limit, and subtracted for an upper one, so that it takes up the violation. The
+// objective becomes the sum of the slacks, to be minimised.
 func newElastic(m *Model, limits []Limit) *elasticModel {
 	c := m.Clone()
 	c.Name = m.Name + " (elastic)"
@@ -76,7 +79,8 @@ func newElastic(m *Model, limits []Limit) *elasticModel {
 	return relaxed
 }
 
-// violatedBy returns by how much limit k is violated at x. A violation below the tolerance counts as 0.
+// violatedBy returns by how much limit k is violated at x, a solution of the elastic model: the value of its slack. A
+// violation below the tolerance counts as 0, and so does that of a hard limit, which has no slack (-1).
 func (e *elasticModel) violatedBy(x []float64, k int) float64 {
 	if e.slack[k] < 0 {
 		return 0

@@ -26,7 +26,9 @@ func NewFaultTolerant(s Solver, interrupt context.CancelCauseFunc) *FaultToleran
 	return &FaultTolerant{solver: s, interrupt: interrupt}
 }
 
-// Solve implements Solver.
+// Solve implements Solver. If the solver fails (ErrFault), the failure is recorded, and the model is solved again
+// without presolve and basis. If that fails, too, a mixed-integer program has status WorkLimit and no solution; for a
+// linear program the search is interrupted and the status is Interrupted.
 func (s *FaultTolerant) Solve(ctx context.Context, m *Model, o Options) (*Solution, error) {
 	if s.solver == nil {
 		return nil, errors.New("there is no solver")

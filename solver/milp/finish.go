@@ -33,7 +33,10 @@ func (m *Model) Finish(ctx context.Context, s Solver, o Options, sol *Solution, 
 	return nil
 }
 
-// roundPoint returns the point of Finish, and whether it has exact integers and is feasible.
+// roundPoint returns the point that Finish stores: the solver's with its integers rounded if that is feasible, else the
+// solution of the continuous variables at the rounded integers, else the solver's point as it was. rounded reports
+// whether it is one of the first two. The solve goes on if ctx is cancelled meanwhile, because an interrupted search
+// reports its best point, too.
 func (m *Model) roundPoint(ctx context.Context, s Solver, o Options, point []float64) (x []float64, rounded bool, err error) {
 	x = m.Round(point)
 	if m.Check(x).OK() {

@@ -15,10 +15,13 @@ type Columns struct {
 // if the model has smaller ones, below that fraction of its largest term. The model must be valid.
 func (m *Model) Columns() Columns {
 	nr, nc, nz := len(m.rows), len(m.vars), len(m.coefs)
-	// Two stable counting sorts: by row, then by column. Then rows ascend within each column.
+
+	// Two stable counting sorts of the coefficients (a row, a column and a value each): by row, then by column. Then rows
+	// ascend within each column.
 	byRow := countingSort(m.coefs, nil, nr, func(c *coef) int32 { return c.row })
 	byCol := countingSort(m.coefs, byRow, nc, func(c *coef) int32 { return c.col })
 	columns := Columns{Start: make([]int32, nc+1), Index: make([]int32, 0, nz), Value: make([]float64, 0, nz)}
+	// Go through the columns. Coefficients of the same row follow one another, and are added up.
 	next := 0
 	var largest []float64 // by coefficient of the column: its largest term
 	hasTiny := !m.hasUsableCoefficients()
@@ -55,8 +58,8 @@ func (m *Model) Columns() Columns {
 	return columns
 }
 
-// countingSort returns the positions of coefs, stably sorted by key. If order is given, it is the order to start
-// from.
+// countingSort returns the positions of coefs, stably sorted by key, which is from 0 to below buckets. If order is
+// given, it lists the positions in the order to start from; nil means as they stand.
 func countingSort(coefs []coef, order []int32, buckets int, key func(*coef) int32) []int32 {
 	nextSlot := make([]int32, buckets+1)
 	for i := range coefs {

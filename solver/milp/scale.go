@@ -21,8 +21,9 @@ const maxExponent = 20
 // scalingPasses limits how often columns and rows are scaled in turn.
 const scalingPasses = 8
 
-// Scaling returns the model in units that solvers accept. It returns nil if the model needs no scaling, or if no
-// units help. Only rows and variables with a coefficient far from 1 are scaled, and integer variables never are.
+// Scaling returns the model in units that solvers accept, before a solve. Columns and rows with a coefficient far from 1
+// get a power of two as their unit, in several passes; integer variables never do. It returns nil if the model needs no
+// scaling, or if no units help.
 func (m *Model) Scaling() *Scaling {
 	if m.hasUsableCoefficients() {
 		return nil
@@ -46,7 +47,9 @@ func isUsableCoefficient(v float64) bool {
 	return v >= minCoef && v <= maxMagnitude
 }
 
-// scaleOnce scales the columns that need it, and then the rows that still do. It reports whether it scaled any.
+// scaleOnce is a pass of Scaling: it scales the continuous columns with a coefficient out of range, and then the rows
+// that still have one, so that their coefficients are centred on 1. It changes the exponents of two in s, and reports
+// whether it changed any. c is the original matrix.
 func (s *Scaling) scaleOnce(c Columns) (scaled bool) {
 	for j := range s.columnExponents {
 		var col magnitudeRange
@@ -79,7 +82,8 @@ type magnitudeRange struct {
 	min, max              int  // exponents of two
 }
 
-// add adds the coefficient v · 2^exp.
+// add takes the coefficient v · 2^exp into the range of magnitudes of a row or column: the least and the largest
+// exponent of two, and whether one is out of range.
 func (s *magnitudeRange) add(v float64, exp int) {
 	v = math.Ldexp(math.Abs(v), exp)
 	_, e := math.Frexp(v)
@@ -99,7 +103,8 @@ func (s *Scaling) hasChanged() bool {
 	return slices.ContainsFunc(s.rowExponents, isScaled) || slices.ContainsFunc(s.columnExponents, isScaled)
 }
 
-// scaledModel returns the model in the new units.
+// scaledModel returns the original model in the new units: coefficients of row i and column j times 2 to the exponents
+// of both, bounds of a column divided by its factor, bounds of a row multiplied. c is the original matrix.
 func (s *Scaling) scaledModel(c Columns) *Model {
 	model := *s.original
 	model.vars = slices.Clone(s.original.vars)
@@ -122,7 +127,8 @@ func (s *Scaling) scaledModel(c Columns) *Model {
 	return &model
 }
 
-// Options converts options for a solve of the original into options for a solve of Model.
+// Options converts options for a solve of the original into options for a solve of Model: the start is scaled, and the
+// callback of improved solutions gets their points in the original units.
 func (s *Scaling) Options(o Options) Options {
 	if o.Start != nil {
 		start := make([]float64, len(o.Start))

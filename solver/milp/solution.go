@@ -114,7 +114,9 @@ func (s *Solution) At(v Var) float64 { return s.X[v] }
 // Int returns the value of an integer variable in the solution.
 func (s *Solution) Int(v Var) int { return int(math.Round(s.X[v])) }
 
-// RelativeGap returns the gap of a value and its bound as Solution.Gap defines it.
+// RelativeGap returns the gap of a value and its bound as Solution.Gap defines it: their distance over the magnitude of
+// the value or, if the model maximises, of the bound. It is 0 if the value is as good as the bound, infinite over 0 or
+// without a bound, and NaN if one of them is NaN.
 func RelativeGap(sense Sense, value, bound float64) float64 {
 	if math.IsNaN(value) || math.IsNaN(bound) {
 		return math.NaN()

@@ -13,7 +13,8 @@ type Tables struct {
 	Coef             []float64
 }
 
-// Tables returns the model as lists.
+// Tables returns the model as lists of numbers, in which form it is sent to the process of a solver. Names of rows and
+// variables are left out. The lists are parts of two allocations.
 func (m *Model) Tables() *Tables {
 	nv, nr, nc := len(m.vars), len(m.rows), len(m.coefs)
 	numbers := make([]float64, 3*nv+2*nr+nc)
@@ -37,7 +38,7 @@ func (m *Model) Tables() *Tables {
 	return t
 }
 
-// Model returns the model of the lists.
+// Model returns the model of the lists, without names of rows and variables.
 func (t *Tables) Model() *Model {
 	m := New(t.Name)
 	m.sense, m.offset = t.Sense, t.Offset

@@ -22,6 +22,7 @@ const (
 // of range is a fault only if Scaling does not help.
 func (m *Model) Validate() error {
 	var faults []error
+	// Faults beyond maxErrors are only counted.
 	unlisted := 0
 	add := func(format string, args ...any) {
 		if len(faults) == maxErrors {
@@ -78,7 +79,7 @@ func (m *Model) Validate() error {
 	return fmt.Errorf("%w %q: %w", ErrInvalid, m.Name, errors.Join(faults...))
 }
 
-// outOfRange reports the coefficients that solvers do not accept as they are.
+// outOfRange adds a fault for each coefficient that solvers do not accept as it is. Validate calls it if no units help.
 func (m *Model) outOfRange(addFault func(format string, args ...any)) {
 	c := m.Columns()
 	for j := range m.vars {
@@ -94,7 +95,7 @@ func (m *Model) outOfRange(addFault func(format string, args ...any)) {
 	}
 }
 
-// badBounds returns a text on bounds that are not valid, or "".
+// badBounds returns a text on the bounds of a variable or row that are not valid, or "" if they are.
 func badBounds(lo, hi float64) string {
 	switch {
 	case math.IsNaN(lo) || math.IsNaN(hi):

@@ -6,7 +6,8 @@ import "math"
 // a mixture of them by its mean cost.
 type Envelope struct{ cost, value []float64 }
 
-// Add takes a point of no less cost and more value than those before.
+// Add takes a point of no less cost and more value than those before. Points of the envelope that now lie on or below
+// the line from the one before them to the new point are removed from its end.
 func (e *Envelope) Add(cost, value float64) {
 	for n := len(e.cost); n >= 1; n = len(e.cost) {
 		if e.cost[n-1] < cost && (n == 1 || (e.value[n-1]-e.value[n-2])*(cost-e.cost[n-2]) > (value-e.value[n-2])*(e.cost[n-1]-e.cost[n-2])) {
@@ -17,7 +18,8 @@ func (e *Envelope) Add(cost, value float64) {
 	e.cost, e.value = append(e.cost, cost), append(e.value, value)
 }
 
-// At returns the envelope's height at a budget. If even the cheapest point costs more, it returns NaN.
+// At returns the envelope's height at a budget, the largest mean value: on the line between its neighbours, or the last
+// value above the last cost. If even the cheapest point costs more, it returns NaN.
 func (e *Envelope) At(budget float64) float64 {
 	for k := len(e.cost) - 1; k >= 0; k-- {
 		if e.cost[k] > budget {

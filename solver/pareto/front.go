@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Front returns the indexes of the points that no other one beats, by rising cost and value. Of equal points the
-// first is kept. Points of infinite cost are left out.
+// Front returns the indexes of the Pareto-optimal points, those for which no other one costs at most as much and has at
+// least the value, by rising cost and value. Of equal points the first is listed. Points of infinite cost are left out.
 func Front[V cmp.Ordered](cost []float64, value []V) []int {
 	// Sort by rising cost and, of equal costs, by falling value.
 	order := make([]int, 0, len(value))
@@ -41,10 +41,11 @@ func Front[V cmp.Ordered](cost []float64, value []V) []int {
 	return front
 }
 
-// UndominatedPoints returns the indexes of the points that no other one beats in value without a greater need of
-// some kind. Of equal points the first is kept. It takes up to the square of the number of points. It fails only
-// if ctx ends.
+// UndominatedPoints returns the indexes, in order, of the points that no other one dominates: needs no more of any kind
+// (needs, by point and kind) and has at least the value. Of equal points the first is listed. It takes up to the square
+// of the number of points. It fails only if ctx ends.
 func UndominatedPoints[V cmp.Ordered](ctx context.Context, needs [][]float64, value []V) ([]int, error) {
+	// Sort by rising sum of the needs: only a point before another one can dominate that.
 	order, total := make([]int, len(value)), make([]float64, len(value))
 	for i := range order {
 		order[i] = i

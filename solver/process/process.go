@@ -33,7 +33,9 @@ const stopTimeout = 500 * time.Millisecond
 // Version returns the solver's name and version, as a plan file states it.
 func (s *Solver) Version() string { return s.Name }
 
-// Solve implements milp.Solver.
+// Solve implements milp.Solver: it has a model solved by another process, which it starts if none runs, and calls the
+// options' callbacks here. A process that was told to stop is ended, because it solves nothing else. If the process
+// breaks off, the error wraps milp.ErrFault; the next solve then starts another one.
 func (s *Solver) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*milp.Solution, error) {
 	if err := m.Validate(); err != nil {
 		return nil, err
@@ -88,7 +90,8 @@ func (s *Solver) Close() {
 	}
 }
 
-// endProcess ends the process, and returns the first line of its standard error or its exit status.
+// endProcess ends the process by closing its orders and its stops, waits for it, and returns the first line of its
+// standard error or, if that is empty, its exit status. The next solve starts another one.
 func (s *Solver) endProcess() string {
 	process := s.process
 	s.process = nil
@@ -115,7 +118,8 @@ type solverProcess struct {
 	stops   *os.File
 }
 
-// startProcess starts a process with its pipes.
+// startProcess starts a process with its pipes: orders on its standard input, reports on its standard output, and stops
+// on its file 3.
 func startProcess(cmd *exec.Cmd) (*solverProcess, error) {
 	process := &solverProcess{cmd: cmd}
 	stdin, err := cmd.StdinPipe()
@@ -137,8 +141,9 @@ func startProcess(cmd *exec.Cmd) (*solverProcess, error) {
 	return process, cmd.Start()
 }
 
-// solve sends a model and calls the options' callbacks until the solve ends. wasStopped says that the solve was
-// told to stop. The process then solves nothing else. It fails if the process ends.
+// solve sends a model to the process and calls the options' callbacks until the last report, which it returns. If ctx
+// ends, it tells the process to stop, and kills it after stopTimeout; wasStopped reports that. The process then solves
+// nothing else. It returns an error if the process ends before its last report.
 func (c *solverProcess) solve(ctx context.Context, m *milp.Model, o *milp.Options) (r *solveReport, wasStopped bool, err error) {
 	ended := make(chan struct{})
 	defer close(ended)

@@ -12,8 +12,9 @@ import (
 	"inferplan/solver/milp"
 )
 
-// Serve solves the models that a Solver sends, one after the other, until its orders end. A byte on stops ends the
-// running solve, and the next ones soon. If stops ends, the caller is gone, and this process exits.
+// Serve solves the models that a Solver in the parent process sends, one after the other, until its orders end. A byte
+// on stops cancels the context of all solves: the running one ends, and later ones at once. If stops ends, the caller is
+// gone, and this process exits with status 1.
 func Serve(solver milp.Solver, orders, stops io.Reader, reports io.Writer) error {
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
@@ -52,7 +53,8 @@ func (s *server) send(r *solveReport) error {
 	return s.reports.Encode(r)
 }
 
-// solve solves the model of an order, and sends its reports.
+// solve solves the model of an order, and sends reports: one for each improved solution and each progress that the
+// caller wants, and a last one with the solution or the error. It returns an error if the last one could not be sent.
 func (s *server) solve(ctx context.Context, o *solveOrder) error {
 	if o.Incumbent {
 		o.Options.Incumbent = func(in milp.Incumbent) { _ = s.send(&solveReport{Incumbent: &in}) } // the last report says so, too

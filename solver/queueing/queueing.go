@@ -22,11 +22,14 @@ func LostShare(load, places float64) float64 {
 	return 1 - 1/(1/workDistribution(load, places)+load)
 }
 
-// workDistribution returns g(x) of LostShare. Between the whole numbers n and n+1 the solution of its equation is
+// workDistribution returns the function g(x) on which LostShare is built: if no request were turned away, P(V <= x) would
+// be in proportion to it, where V is the work that a request finds, in requests. load is how many times as fast as the
+// server works requests arrive. g has g(0) = 1 and g' = load (g(x) - g(x-1)); between the whole numbers n and n+1 that is
 //
 //	g(n+t) = e^(load t) sum over k <= n of g(n-k) (-load t)^k / k!
 //
-// If g is too large to matter, it returns infinity.
+// It goes up by whole numbers, and then by the rest of x; x counts as at most maxPlaces. If g is too large to matter, it
+// returns infinity.
 func workDistribution(load, x float64) float64 {
 	steps := int(min(x, maxPlaces))
 	var history [maxTerms + 1]float64 // g(n) at n modulo the length
@@ -41,7 +44,8 @@ func workDistribution(load, x float64) float64 {
 	return workDistributionStep(&history, steps, load, min(x, maxPlaces)-float64(steps))
 }
 
-// workDistributionStep returns g(n+t), for t up to 1, from the values up to g(n).
+// workDistributionStep returns g(n+t), for t up to 1, from the values up to g(n), by the sum above. history has g(i) at
+// i modulo its length; the sum is cut off after maxTerms terms, which are then negligible.
 func workDistributionStep(history *[maxTerms + 1]float64, n int, load, t float64) float64 {
 	sum, factor := 0.0, 1.0
 	for k := 0; k <= min(n, maxTerms); k++ {
@@ -51,8 +55,9 @@ func workDistributionStep(history *[maxTerms + 1]float64, n int, load, t float64
 	return math.Exp(load*t) * sum
 }
 
-// MaxLoad returns the highest load at which a server turns away at most the share lostShare, below 1, of the
-// requests. If it has thousands of places, it returns 1 / (1 - lostShare), which is never too low.
+// MaxLoad returns the highest load (arrivals of requests over the rate at which a server works) at which a server with
+// this many places for waiting requests turns away at most the share lostShare, below 1, of the requests. It is found by
+// bisection, and is never too low. With more than maxPlaces places it returns 1 / (1 - lostShare).
 func MaxLoad(places, lostShare float64) float64 {
 	low, high := 0.0, 1/(1-lostShare) // a server answers no more than it has time for
 	if places > maxPlaces {

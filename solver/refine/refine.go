@@ -12,10 +12,11 @@ type Tuple struct {
 	Nodes []int
 }
 
-// RefineColours refines a colouring of nodes and of tuples of them (Weisfeiler and Leman) until no class splits
-// any more, and returns the classes. Two nodes stay in a class if they have the same colour and occur in tuples of
-// the same classes, at the same positions, equally often. Classes are numbered from 0 in the order of their first
-// node, or tuple.
+// RefineColours refines a colouring of nodes and of tuples of them (Weisfeiler and Leman) until no class splits any
+// more, and returns the classes. Two nodes stay in a class if they have the same colour and occur in tuples of the same
+// classes, at the same positions, equally often. Classes are numbered from 0 in the order of their first node, or tuple.
+// ofNodes and ofTuples are the classes by index. In each round the name of a class says all by which its members are
+// alike; nodes of the same name stay together.
 func RefineColours(colours []int, tuples []Tuple) (ofNodes, ofTuples []int) {
 	// The tuples and positions in which each node occurs.
 	positionsOf := make([][]tuplePosition, len(colours))

@@ -12,7 +12,8 @@ type Chance struct{ Level, CommonSD float64 }
 // Z returns the number of standard deviations that the level requires.
 func (c Chance) Z() float64 { return Normal{0, 1}.Quantile(c.Level) }
 
-// Tangent returns a row that implies the constraint and touches it at variance v0:
+// Tangent returns the coefficients of a linear row in the mean and the variance of X, for a linear program. The row
+// implies the constraint P(X <= limit) >= Level and touches it at variance v0:
 //
 //	perMean*mean + perVariance*variance + constant <= limit
 //

@@ -26,7 +26,8 @@ func (n Normal) Mean() float64 { return n.Mu }
 // Var returns the square of Sigma.
 func (n Normal) Var() float64 { return n.Sigma * n.Sigma }
 
-// CDF returns P(X <= x), exactly. The function Phi is faster and approximate.
+// CDF returns P(X <= x), exactly. Without spread (Sigma 0) it is 0 below the mean and 1 from it on. The function Phi is
+// faster and approximate.
 func (n Normal) CDF(x float64) float64 {
 	if n.Sigma == 0 {
 		if x < n.Mu {

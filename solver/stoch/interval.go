@@ -7,8 +7,8 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// OneSidedMean returns the mean of values, and the distance below it at which the true mean may be at a
-// confidence, by Student's distribution. For a single value the distance is infinite.
+// OneSidedMean returns the mean of independent values, and a distance: with the given confidence the true mean is at
+// least the mean less the distance, by Student's distribution. For a single value the distance is infinite.
 func OneSidedMean(values []float64, confidence float64) (mean, distance float64) {
 	mean, deviation := stat.MeanStdDev(values, nil)
 	if len(values) < 2 {

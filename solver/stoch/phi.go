@@ -15,8 +15,9 @@ var phiTable = func() (t [2*phiLimit*phiCellsPerUnit + 2]float64) {
 	return t
 }()
 
-// Phi returns the standard normal distribution function by linear interpolation in a table, within 2e-6 of the
-// true value (BenchmarkPhi and BenchmarkErfc compare the times).
+// Phi returns the standard normal distribution function by linear interpolation in a table, within 2e-6 of the true
+// value (BenchmarkPhi and BenchmarkErfc compare the times). Beyond phiLimit on either side it is 0 or 1; for NaN it is
+// 0.
 func Phi(z float64) float64 {
 	if !(z > -phiLimit) {
 		return 0

@@ -36,7 +36,8 @@ func (p *normalPlusValue) Var() float64 {
 	return p.normal.Var() + sum/float64(len(p.values))
 }
 
-// CDF implements Dist.
+// CDF implements Dist: it returns the mean, over the values, of the chance that the normal variable is at most x less
+// the value.
 func (p *normalPlusValue) CDF(x float64) float64 {
 	sum := 0.0
 	for _, v := range p.values {
@@ -53,7 +54,8 @@ func (p *normalPlusValue) CDF(x float64) float64 {
 // halvings narrow a quantile to a part in 2^50 of its interval.
 const halvings = 50
 
-// Quantile implements Dist.
+// Quantile implements Dist. It bisects between the quantile of the normal variable plus the least value, and that plus
+// the largest. For a probability of 0 or less, or 1 and more, it is infinite.
 func (p *normalPlusValue) Quantile(probability float64) float64 {
 	if !(probability > 0) {
 		return math.Inf(-1)

@@ -11,13 +11,17 @@ type Scenarios struct {
 // minFactor keeps times above 0.
 const minFactor = 0.05
 
-// SampleScenarios draws n scenarios. All queues have the standard deviation commonSD, and groups one each. Every
-// factor is stratified over the scenarios, so that few scenarios have the right spread.
+// SampleScenarios draws n scenarios: in each a factor with mean 1 for all work of each queue, and one for the work of
+// each group of requests. The factors of all queues have the standard deviation commonSD, those of a group that of
+// groupSDs; no factor is below minFactor. Every factor is stratified over the scenarios, so that few scenarios have the
+// right spread.
 func SampleScenarios(rng *rand.Rand, n, queues int, commonSD float64, groupSDs []float64) *Scenarios {
 	s := &Scenarios{QueueFactors: make([][]float64, n), GroupFactors: make([][]float64, n)}
 	for i := range n {
 		s.QueueFactors[i], s.GroupFactors[i] = make([]float64, queues), make([]float64, len(groupSDs))
 	}
+
+	// fill draws column j of a list of factors: one standard normal value for each scenario, which sd scales.
 	column := make([]float64, n)
 	fill := func(to [][]float64, j int, sd float64) {
 		stratifiedNormals(rng, column)

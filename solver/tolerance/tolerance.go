@@ -28,13 +28,13 @@ const (
 	minEffectiveN  = 3
 )
 
-// CorrelatedValues describes values in runs of a length. Those of a run follow each other and are correlated. At a
-// correlation r, n values are as good as n(1-r)/(1+r) independent ones, and their mean varies as if each had
-// (1+r)/(1-r) times the variance (Bayley and Hammersley 1946, for a first-order autoregression). The deviations
-// from their own mean show too little of that.
+// CorrelatedValues returns the mean, the deviation and the effective number of a list of values that come in runs of
+// the length `run`. Those of a run follow each other and are correlated. At a correlation r, n values are as good as
+// n(1-r)/(1+r) independent ones, and their mean varies as if each had (1+r)/(1-r) times the variance (Bayley and
+// Hammersley 1946, for a first-order autoregression). The deviations from their own mean show too little of that.
 //
-// An estimated correlation of n values is too small by about (1+3r)/n (Kendall 1954). The caller chooses n: the
-// length of a run is on the safe side, and the number of all values is not.
+// An estimated correlation of n values is too small by about (1+3r)/n (Kendall 1954). The caller chooses that n,
+// biasCount: the length of a run is on the safe side, and the number of all values is not.
 func CorrelatedValues(list []float64, run, biasCount int) Values {
 	v := Values{Mean: stat.Mean(list, nil), N: float64(len(list)), EffectiveN: float64(len(list))}
 
@@ -66,8 +66,10 @@ func (v Values) ScaleCount(factor float64) Values {
 	return v
 }
 
-// SeldomAbove reports whether the mean of freshCount fresh values exceeds a limit with at most the given chance.
-// If that is not so, it returns true with a chance of at most 1 - confidence.
+// SeldomAbove reports, from measured values, whether the mean of freshCount fresh values of the same kind exceeds a
+// limit with at most the given chance. It is careful: if the true chance is larger, it returns true with a chance of at
+// most 1 - confidence (a one-sided tolerance bound by the noncentral t distribution). If the values do not vary, it
+// compares their mean with the limit.
 func (v Values) SeldomAbove(limit, freshCount, chance, confidence float64) bool {
 	distance := limit - v.Mean
 	if v.Deviation == 0 || distance <= 0 {
