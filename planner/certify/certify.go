@@ -78,6 +78,8 @@ type Test struct {
 	maxDuration time.Duration // of a run at lower rates than the plan's; if 0, all runs last equally long
 	runsPerLook int           // runs before each look of the sequential test
 	warning     string        // for the plan if the test stores a certificate; may be empty
+	// Lengthening is the length of a run in multiples of that of other plans, 1 or more: see runRequests.
+	Lengthening float64
 }
 
 // NewTest prepares the simulation test of a plan on the arrivals of its workload. Settings that are 0 get defaults: the
@@ -88,13 +90,14 @@ func NewTest(plan *formats.Plan, settings kind.TestSettings) (*Test, error) {
 	if err != nil {
 		return nil, fmt.Errorf("certifying: %w", err)
 	}
-	complete, err := settings.WithDefaults(plan, runRequests(plan, settings.Shares(plan))/sim.RequestDivisor(sc.Tables), MinDuration(plan), longestRun)
+	requests := runRequests(plan, settings.Shares(plan))
+	complete, err := settings.WithDefaults(plan, requests/sim.RequestDivisor(sc.Tables), MinDuration(plan), longestRun)
 	if err != nil {
 		return nil, err
 	}
 	t, err := newTestOn(sc, plan, complete)
 	if err == nil && settings.Duration == 0 {
-		t.maxDuration = longestRun
+		t.maxDuration, t.Lengthening = longestRun, requests/requestsPerRun
 	}
 	return t, err
 }
@@ -112,7 +115,7 @@ func NewTestWith(plan *formats.Plan, settings kind.TestSettings) (*Test, error) 
 // has a trace, its arrivals are read and replayed. The first tenth of each run is warm-up, which does not count. Runs
 // take longer by the plan's drift (how much slower runs may get), so that the rates leave room for it.
 func newTestOn(sc *sim.Scenario, plan *formats.Plan, settings kind.TestSettings) (t *Test, err error) {
-	t = &Test{Scenario: sc, Settings: settings, Shares: settings.Shares(plan), plan: plan, runsPerLook: settings.Runs}
+	t = &Test{Scenario: sc, Settings: settings, Shares: settings.Shares(plan), Lengthening: 1, plan: plan, runsPerLook: settings.Runs}
 
 	// Replay the trace of the workload, if it has one.
 	if a := plan.Arrivals; a != nil && a.Trace != "" {

@@ -44,7 +44,7 @@ func (a *planTuner) simulateLoads(ctx context.Context, t *planAttempt) error {
 	if err != nil {
 		return fmt.Errorf("simulating: %w", err)
 	}
-	a.workDone += ownLoads.Events
+	a.workDone += int64(float64(ownLoads.Events) / test.Lengthening) // longer runs do not leave fewer trials
 	t.loads, t.outOfReach = ownLoads.Loads, minLoads != nil && slices.Max(ownLoads.Loads) == 0
 	a.scoreAttempt(t)
 	return nil
@@ -309,7 +309,7 @@ func (a *planTuner) certifyAttempt(ctx context.Context, t *planAttempt, minLoads
 
 	// The test starts at the given loads. Without them it starts at those that the plan was seen to sustain, and
 	// climbs.
-	climb := &certify.LoadClimb{StartLoads: t.loads, SameLoad: modelsTakeTurns(t.result.Plan), MaxEvents: a.workBudget - a.workDone}
+	climb := &certify.LoadClimb{StartLoads: t.loads, SameLoad: modelsTakeTurns(t.result.Plan), MaxEvents: int64(float64(a.workBudget-a.workDone) * test.Lengthening)}
 	for i := range t.loads {
 		climb.MaxLoads = append(climb.MaxLoads, 1/t.setting.headroom[i].Utilisation)
 	}
@@ -321,7 +321,7 @@ func (a *planTuner) certifyAttempt(ctx context.Context, t *planAttempt, minLoads
 		climb.StartLoads, climb.HalveUntilPass = slices.Repeat([]float64{64 * certify.Step}, len(t.loads)), true
 	}
 	loads, confirmed, err := climb.Run(ctx, test)
-	a.workDone += climb.Events
+	a.workDone += int64(float64(climb.Events) / test.Lengthening)
 	switch {
 	case err != nil:
 		return err
