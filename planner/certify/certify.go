@@ -41,8 +41,8 @@ func MinDuration(plan *formats.Plan) time.Duration {
 	return min(minimum, max(minSLOs*slo, time.Duration(independentRequests/max(rps, 1)*float64(time.Second))))
 }
 
-// lateRequests is how many requests of each model a run lets be late, about, if that takes at most maxLengthening
-// times the requests of other runs. With fewer, the rate that a model sustains is known only roughly.
+// A run lasts until about lateRequests requests of each model may be late, if that takes at most maxLengthening times
+// the requests of other runs. With fewer late requests, the rate that a model sustains is known only roughly.
 const (
 	lateRequests   = 30
 	maxLengthening = 2
