@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"inferplan/bench/drawn"
-	"inferplan/bench/figures"
 	"inferplan/bench/held"
+	"inferplan/bench/instrument"
 	"inferplan/bench/table"
 	"inferplan/formats"
 	"inferplan/formats/document"
@@ -68,8 +68,8 @@ var causes = []struct {
 	{"not stated", func(s *held.Shortfall) float64 { return s.Unstated }},
 }
 
-// gaps makes the table of small fleets.
-func (h *tester) gaps(ctx context.Context, t *table.Table) ([]figures.Figure, error) {
+// gaps measures small fleets.
+func (h *tester) gaps(r *instrument.Run, t *table.Table) error {
 	t.Columns = []string{"devices", "SLO over batch 1", "gap: median", "most"}
 	for _, cause := range causes {
 		t.Columns = append(t.Columns, cause.name)
@@ -80,12 +80,12 @@ func (h *tester) gaps(ctx context.Context, t *table.Table) ([]figures.Figure, er
 		for _, times := range gapTimes {
 			var cell []*held.Shortfall
 			for seed := range uint64(gapDraws) {
-				s, err := h.smallGap(ctx, gapSeed+seed, devices, times)
+				s, err := h.smallGap(r.Ctx, gapSeed+seed, devices, times)
 				if _, infeasible := errors.AsType[*planner.InfeasibleError](err); infeasible || errors.Is(err, held.ErrNoBound) {
 					continue
 				}
 				if err != nil {
-					return nil, err
+					return err
 				}
 				cell = append(cell, s)
 				if times >= gapTested {
@@ -93,7 +93,7 @@ func (h *tester) gaps(ctx context.Context, t *table.Table) ([]figures.Figure, er
 				}
 			}
 			if len(cell) == 0 {
-				return nil, fmt.Errorf("no model on %d devices at %g times batch 1 has a plan", devices, times)
+				return fmt.Errorf("no model on %d devices at %g times batch 1 has a plan", devices, times)
 			}
 			largest := slices.MaxFunc(cell, func(g, h *held.Shortfall) int { return cmp.Compare(g.Gap, h.Gap) })
 			row := []any{devices, times, percent(median(cell, func(s *held.Shortfall) float64 { return s.Gap })), percent(largest.Gap)}
@@ -103,9 +103,8 @@ func (h *tester) gaps(ctx context.Context, t *table.Table) ([]figures.Figure, er
 			t.Add(append(row, len(cell))...)
 		}
 	}
-	worst := slices.Max(tested)
-	return []figures.Figure{{Claim: "one to four devices: largest gap of a default plan to its bound, SLO 8 times batch 1 and more", Source: fmt.Sprintf("%d plans of %d drawn models on 1 to 4 devices", len(tested), gapDraws),
-		Asked: fmt.Sprintf("at most %g", gapAsked), Measured: worst, Holds: figures.If(worst <= gapAsked)}}, nil
+	r.AtMost("one to four devices: largest gap of a default plan to its bound, SLO 8 times batch 1 and more", fmt.Sprintf("%d plans of %d drawn models on 1 to 4 devices", len(tested), gapDraws), gapAsked, "", slices.Max(tested))
+	return nil
 }
 
 func percent(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }

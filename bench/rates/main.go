@@ -1,66 +1,36 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"flag"
-	"fmt"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
-	"inferplan/bench/figures"
 	"inferplan/bench/held"
-	"inferplan/bench/table"
+	"inferplan/bench/instrument"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:])
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "bench-rates:", err)
-		os.Exit(1)
-	}
-}
-
-func run(ctx context.Context, args []string) error {
-	f := flag.NewFlagSet("bench-rates", flag.ContinueOnError)
-	first := f.Uint64("first", 46, "first drawn problem; the search was tuned on problems 1 to 30, the tests of cascades and queues on 31 to 45")
-	last := f.Uint64("last", 60, "last drawn problem")
-	flags := f.Bool("flags", true, "compare pools and applications with explicit flags, too")
-	kinds := f.String("kinds", "pools,applications,cascades,queues", "kinds of problems")
-	small := f.Bool("gaps", false, "only the gap of one to four devices to the bound, by SLO")
-	file := f.String("figures", "", "file for the figures as JSON")
-	if err := f.Parse(args); err != nil {
-		return err
-	}
-	if *small {
-		ignored := ""
-		f.Visit(func(given *flag.Flag) {
-			if given.Name != "gaps" && given.Name != "figures" {
-				ignored = given.Name
+	h := &tester{Tester: held.Tester{Runs: 10, Seed: 7919, Requests: 20_000}}
+	kinds := ""
+	instrument.Main(&instrument.Instrument{
+		Name: "rates",
+		Parts: []instrument.Part{
+			{Name: "rates", Title: "What default plans of drawn problems state, and what they hold", Measure: h.rates},
+			{Name: "gaps", Title: "One to four devices: gap of default plans to their bounds, in % of the bound", OnRequest: true, Measure: h.gaps},
+		},
+		Flags: func(f *flag.FlagSet) {
+			f.Uint64Var(&h.first, "first", 46, "part rates: first drawn problem; the search was tuned on problems 1 to 30, the tests of cascades and queues on 31 to 45")
+			f.Uint64Var(&h.last, "last", 60, "part rates: last drawn problem")
+			f.BoolVar(&h.explicit, "flags", true, "part rates: compare pools and applications with explicit flags, too")
+			f.StringVar(&kinds, "kinds", "pools,applications,cascades,queues", "part rates: kinds of problems")
+		},
+		Begin: func(*instrument.Run) error {
+			h.kinds = strings.Split(kinds, ",")
+			for _, kind := range h.kinds {
+				if draws[kind] == nil {
+					return instrument.Usagef("-kinds: found %q, expected some of pools, applications, cascades and queues", kind)
+				}
 			}
-		})
-		if ignored != "" {
-			return fmt.Errorf("-gaps draws its own problems: leave out -%s", ignored)
-		}
-	}
-	h := &tester{held.Tester{Runs: 10, Seed: 7919, Requests: 20_000}}
-	t := &table.Table{}
-	var list []figures.Figure
-	var err error
-	if *small {
-		list, err = h.gaps(ctx, t)
-	} else {
-		list, err = h.rates(ctx, *first, *last, strings.Split(*kinds, ","), *flags, t)
-	}
-	if err != nil {
-		return err
-	}
-	if err := t.Markdown(os.Stdout); err != nil || *file == "" {
-		return err
-	}
-	return figures.Put(*file, figures.Command(f, "rates"), list...)
+			return nil
+		},
+	})
 }

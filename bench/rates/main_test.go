@@ -12,7 +12,7 @@ import (
 // Default plans of a tenth of the drawn problems hold what they state in runs with fresh
 // seeds, and neither they nor plans with explicit flags hold more than the stated bound.
 func TestDefaultPlansHold(t *testing.T) {
-	h := &tester{held.Tester{Runs: 4, Seed: 7919, Requests: 8000}}
+	h := &tester{Tester: held.Tester{Runs: 4, Seed: 7919, Requests: 8000}}
 	for _, p := range []drawn.Problem{drawn.Pools(1), drawn.Pools(4), drawn.Pools(10), drawn.Pools(37), drawn.Pools(40), drawn.Pools(49), drawn.Applications(3), drawn.Applications(38), drawn.Cascades(32), drawn.Cascades(36), drawn.Queues(31), drawn.Queues(33)} {
 		byDefault, err := h.plan(context.Background(), &p, "default", p.Values)
 		if err != nil {
@@ -48,7 +48,7 @@ func TestDefaultPlansHold(t *testing.T) {
 
 // The causes of a gap add up to it, and batches that fill for free hold no less.
 func TestCausesAddUp(t *testing.T) {
-	h := &tester{held.Tester{Runs: 2, Seed: 7919, Requests: 8000}}
+	h := &tester{Tester: held.Tester{Runs: 2, Seed: 7919, Requests: 8000}}
 	for _, devices := range []int{1, 3} {
 		s, err := h.smallGap(context.Background(), gapSeed, devices, 8)
 		if err != nil {

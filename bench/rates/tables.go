@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"inferplan/bench/drawn"
-	"inferplan/bench/figures"
 	"inferplan/bench/held"
+	"inferplan/bench/instrument"
 	"inferplan/bench/table"
 	"inferplan/cputime"
 	"inferplan/planner"
@@ -17,7 +17,15 @@ import (
 )
 
 // tester solves problems and simulates the plans.
-type tester struct{ held.Tester }
+type tester struct {
+	held.Tester
+	first, last uint64   // drawn problems
+	kinds       []string // of problems
+	explicit    bool     // compare with explicit flags, too
+}
+
+// draws draw the problem of a number, by kind.
+var draws = map[string]func(number uint64) drawn.Problem{"pools": drawn.Pools, "applications": drawn.Applications, "cascades": drawn.Cascades, "queues": drawn.Queues}
 
 // planned is a plan with what it states and what it holds.
 type planned struct {
@@ -74,31 +82,26 @@ const (
 	mostAbove  = 0.02  // by which explicit flags may hold more
 )
 
-// rates makes the table of drawn problems.
-func (h *tester) rates(ctx context.Context, first, last uint64, kinds []string, flags bool, t *table.Table) ([]figures.Figure, error) {
+// rates measures drawn problems.
+func (h *tester) rates(r *instrument.Run, t *table.Table) error {
 	t.Columns = []string{"problem", "stated", "misses at it", "holds rps", "bound", "best explicit flags hold", "flags", "CPU s"}
 	var missed, above []float64
 	refuted, plans := 0, 0
 	var problems []drawn.Problem
-	draws := map[string]func(uint64) drawn.Problem{"pools": drawn.Pools, "applications": drawn.Applications, "cascades": drawn.Cascades, "queues": drawn.Queues}
-	for _, kind := range kinds {
-		draw := draws[kind]
-		if draw == nil {
-			return nil, fmt.Errorf("-kinds: found %q, expected some of pools, applications, cascades and queues", kind)
-		}
-		for seed := first; seed <= last; seed++ {
-			problems = append(problems, draw(seed))
+	for _, kind := range h.kinds {
+		for number := h.first; number <= h.last; number++ {
+			problems = append(problems, draws[kind](number))
 		}
 	}
 	for i := range problems {
 		p := problems[i]
-		byDefault, err := h.plan(ctx, &p, "default", p.Values)
+		byDefault, err := h.plan(r.Ctx, &p, "default", p.Values)
 		best := byDefault
-		if err == nil && flags && byDefault != nil && p.Rated {
-			byDefault, best, err = h.compare(ctx, &p)
+		if err == nil && h.explicit && byDefault != nil && p.Rated {
+			byDefault, best, err = h.compare(r.Ctx, &p)
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if byDefault == nil {
 			t.Add(p.Name, "no plan", "", "", "", "", "", "")
@@ -118,20 +121,15 @@ func (h *tester) rates(ctx context.Context, first, last uint64, kinds []string, 
 			fmt.Sprintf("%+.1f %%", 100*(best.holds/byDefault.holds-1)), best.flags, fmt.Sprintf("%.1f", byDefault.seconds))
 	}
 	if plans == 0 {
-		return nil, errors.New("no problem has a plan")
+		return errors.New("no problem has a plan")
 	}
-	source := fmt.Sprintf("drawn %s %d to %d, of which %d have a plan", strings.Join(kinds, ", "), first, last, plans)
-	list := []figures.Figure{
-		{Claim: "default plans: most by which a model or class misses its share of requests in time at the stated rates, fresh seeds", Source: source, Asked: fmt.Sprintf("at most %g", mostMissed),
-			Measured: slices.Max(missed), Holds: figures.If(slices.Max(missed) <= mostMissed)},
-		{Claim: "default plans: plans that hold more than the bound", Source: source, Asked: "at most 0",
-			Measured: float64(refuted), Holds: figures.If(refuted == 0)},
+	source := fmt.Sprintf("drawn %s %d to %d, of which %d have a plan", strings.Join(h.kinds, ", "), h.first, h.last, plans)
+	r.AtMost("default plans: most by which a model or class misses its share of requests in time at the stated rates, fresh seeds", source, mostMissed, "", slices.Max(missed))
+	r.AtMost("default plans: plans that hold more than the bound", source, 0, "", float64(refuted))
+	if h.explicit {
+		r.AtMost("explicit flags: most by which they hold more than the default", source, mostAbove, "", slices.Max(above))
 	}
-	if flags {
-		list = append(list, figures.Figure{Claim: "explicit flags: most by which they hold more than the default", Source: source, Asked: fmt.Sprintf("at most %g", mostAbove),
-			Measured: slices.Max(above), Holds: figures.If(slices.Max(above) <= mostAbove)})
-	}
-	return list, nil
+	return nil
 }
 
 func number(v float64) string { return fmt.Sprintf("%.4g", v) }

@@ -1,0 +1,138 @@
+package instrument_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"inferplan/bench/figures"
+	"inferplan/bench/instrument"
+	"inferplan/bench/table"
+)
+
+// squares is an instrument that counts how often it measures.
+func squares(measured *int, failing bool) *instrument.Instrument {
+	limit := 0.0
+	square := func(r *instrument.Run, t *table.Table) error {
+		t.Columns = []string{"n", "square"}
+		for n := range 3 {
+			v, err := instrument.Measured(r, fmt.Sprint("square of ", n), func() (float64, error) {
+				*measured++
+				return float64(n * n), nil
+			})
+			if err != nil {
+				return err
+			}
+			t.Add(n, v)
+			if failing && n == 1 {
+				return errors.New("broken")
+			}
+			r.AtMost(fmt.Sprintf("square of %d", n), "arithmetic", limit, "", v)
+		}
+		return r.WriteCSV("squares", t)
+	}
+	return &instrument.Instrument{
+		Name: "squares", Keeps: true, Strict: true,
+		Flags: func(f *flag.FlagSet) { f.Float64Var(&limit, "limit", 4, "largest square") },
+		Parts: []instrument.Part{
+			{Name: "squares", Title: "Squares", Measure: square},
+			{Name: "cubes", Group: "powers", Title: "Cubes", OnRequest: true, Measure: func(r *instrument.Run, t *table.Table) error {
+				r.Exactly("cube of 2", "arithmetic", 8, "", 8)
+				return nil
+			}},
+		},
+	}
+}
+
+// A run prints its table and puts its figures; the next one measures nothing again, unless it is asked to.
+func TestRunKeepsWhatItMeasured(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "figures.json")
+	measured := 0
+	run := func(args ...string) (string, error) {
+		var out, log bytes.Buffer
+		err := squares(&measured, false).Run(context.Background(), append([]string{"-keep", dir, "-figures", file}, args...), &out, &log)
+		return out.String(), err
+	}
+	for _, step := range []struct {
+		args []string
+		want int
+	}{{nil, 3}, {nil, 3}, {[]string{"-fresh"}, 6}, {[]string{"-kept-by", "another"}, 9}, {[]string{"-parts", "powers"}, 9}} {
+		out, err := run(step.args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if measured != step.want {
+			t.Errorf("%v: measured %d times, expected %d", step.args, measured, step.want)
+		}
+		if step.args == nil && (!strings.Contains(out, "| 2 | 4      |") || !strings.Contains(out, "**Squares** (`make bench NAME=squares ARGS='-parts squares'`)")) {
+			t.Errorf("found the table\n%s", out)
+		}
+	}
+	list, err := figures.Read(file)
+	if err != nil || len(list) != 4 || list[3].Command != "make bench NAME=squares ARGS='-parts cubes'" {
+		t.Errorf("figures %+v, %v", list, err)
+	}
+	if _, err := run("-limit", "3"); err == nil || !strings.Contains(err.Error(), "square of 2: asked at most 3, measured 4") {
+		t.Errorf("a claim that does not hold: %v", err)
+	}
+}
+
+// Of a part that fails, the rows that there are come out; the parts after it are measured, and the error names the part.
+func TestPartsAfterAFailure(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "figures.json")
+	var out, log bytes.Buffer
+	measured := 0
+	err := squares(&measured, true).Run(context.Background(), []string{"-keep", dir, "-figures", file, "-parts", "squares,cubes"}, &out, &log)
+	if err == nil || err.Error() != "part squares: broken" || !strings.Contains(out.String(), "| 1 | 1      |") {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	if list, err := figures.Read(file); err != nil || len(list) != 1 || list[0].Claim != "cube of 2" {
+		t.Errorf("figures %+v, %v", list, err)
+	}
+}
+
+// Wrong flags are refused before anything is measured or written.
+func TestWrongFlags(t *testing.T) {
+	for _, args := range [][]string{{"-parts", "roots"}, {"-parts", ""}, {"-jobs", "0"}, {"-cubes"}, {"more"}} {
+		measured := 0
+		var out, log bytes.Buffer
+		err := squares(&measured, false).Run(context.Background(), args, &out, &log)
+		if err == nil || measured > 0 {
+			t.Errorf("%v: %v, measured %d times", args, err, measured)
+		}
+	}
+}
+
+func TestLimits(t *testing.T) {
+	values := []float64{1, 3}
+	for relation, want := range map[string]struct {
+		measured float64
+		holds    figures.Holds
+	}{"at most": {3, figures.No}, "at least": {1, figures.No}, "exactly": {3, figures.No}} {
+		f := instrument.Limited("claim", "source", relation, 2, "s", values)
+		if f.Measured != want.measured || f.Holds != want.holds || *f.Interval != [2]float64{1, 3} || f.Asked != relation+" 2" {
+			t.Errorf("%s: %+v", relation, f)
+		}
+	}
+	if f := instrument.Limited("claim", "source", "exactly", 2, "", []float64{2}); f.Holds != figures.Yes || f.Interval != nil {
+		t.Errorf("%+v", f)
+	}
+}
+
+// The interval of two values is that of Student's t with one degree of freedom.
+func TestMean(t *testing.T) {
+	if mean, interval := instrument.Mean([]float64{5}); mean != 5 || interval != nil {
+		t.Errorf("of one: %v, %v", mean, interval)
+	}
+	mean, interval := instrument.Mean([]float64{1, 3})
+	if mean != 2 || interval == nil || interval[1]-2 < 12.70 || interval[1]-2 > 12.71 {
+		t.Errorf("of two: %v, %v", mean, interval)
+	}
+}
