@@ -109,7 +109,7 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 			return err
 		}
 	}
-	if !o.isGiven() {
+	if !o.hasArrivalFlags() {
 		p.printAssumptions([]string{fmt.Sprintf("load: %g of the planned rate", o.load)})
 	}
 

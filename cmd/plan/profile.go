@@ -195,32 +195,41 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 		return err
 	}
 
-	// Measure the models, then requests, then record samples.
-	profile, err := profiler.Repeat(ctx, opt, o.repeat)
-	finish()
+	profile, records, err := o.measure(ctx, p, opt, recording, set != nil, finish)
 	if err != nil {
-		return o.endError(err)
-	}
-	if profile, err = measureRequests(ctx, o, profile); err != nil {
-		p.printWarnings([]string{fmt.Sprintf("%v: plans will not count it", err)})
-	}
-	var rec *formats.Records
-	if set != nil {
-		recording.Profile, recording.FP16 = profile, fp16
-		if rec, err = o.recordModels(ctx, p, recording); err != nil {
-			return err
-		}
-		if profile, err = profiler.Update(o.outPath, profile, func(p *formats.Profile) error { profiler.PutRecords(p, rec); return nil }); err != nil {
-			return err
-		}
+		return err
 	}
 	if p.json {
 		return p.printJSON(profile)
 	}
-	if err := printProfile(p, profile, o.outPath, shownWarnings); err != nil || rec == nil {
+	if err := printProfile(p, profile, o.outPath, shownWarnings); err != nil || records == nil {
 		return err
 	}
-	return printRecords(p, rec, o.outPath, false)
+	return printRecords(p, records, o.outPath, false)
+}
+
+// measure measures the models, then what a request costs beside its model, then, if records are wanted, runs the models over
+// labelled samples and puts the records into the profile. It calls finish, which ends the lines of progress, after the models.
+// Without --records, the records are nil.
+func (o *profileOptions) measure(ctx context.Context, p *printer, opt profiler.Options, recording profiler.RecordOptions, wantsRecords bool, finish func()) (*formats.Profile, *formats.Records, error) {
+	profile, err := profiler.Repeat(ctx, opt, o.repeat)
+	finish()
+	if err != nil {
+		return nil, nil, o.endError(err)
+	}
+	if profile, err = measureRequests(ctx, o, profile); err != nil {
+		p.printWarnings([]string{fmt.Sprintf("%v: plans will not count it", err)})
+	}
+	if !wantsRecords {
+		return profile, nil, nil
+	}
+	recording.Profile, recording.FP16 = profile, opt.FP16
+	records, err := o.recordModels(ctx, p, recording)
+	if err != nil {
+		return nil, nil, err
+	}
+	profile, err = profiler.Update(o.outPath, profile, func(p *formats.Profile) error { profiler.PutRecords(p, records); return nil })
+	return profile, records, err
 }
 
 // existingProfile returns the profile to extend, or nil if there is none. It also registers the libraries of

@@ -40,8 +40,8 @@ func (s *arrivalOptions) flags(f *pflag.FlagSet) {
 	f.Uint64Var(&s.seed, "seed", 1, "seed of the arrivals")
 }
 
-// isGiven reports whether any of the flags is not at its default.
-func (s *arrivalOptions) isGiven() bool {
+// hasArrivalFlags reports whether any flag that chooses arrivals or their rates is not at its default.
+func (s *arrivalOptions) hasArrivalFlags() bool {
 	return s.load != 1 || s.poisson != 0 || s.trace != "" || s.gaps != "" || s.mix != ""
 }
 

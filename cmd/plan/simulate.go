@@ -153,7 +153,7 @@ func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) 
 		rep.EventsPerSecond = float64(events) / seconds
 	}
 	rep.Events = events
-	if interrupted, err := o.lengthen(ctx, p, sc, plan, rep); err != nil {
+	if interrupted, err := o.addSlowdowns(ctx, p, sc, plan, rep); err != nil {
 		return err
 	} else if interrupted {
 		completed = "all runs, without what longer runs would change"
@@ -173,11 +173,12 @@ func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) 
 	return nil
 }
 
-// repeatStatedRuns sets duration, runs and seed to those that a plan of queues states, unless a flag sets them.
-// The simulation then reproduces the plan's figures.
+// repeatStatedRuns sets the duration, the number of runs and the seed of the simulation to those from which the plan's own
+// figures come, so that it reproduces them, and says so. Only plans of queues name such runs. A flag that sets one of
+// the three counts instead of the plan's; if flags choose other arrivals or loads, nothing is set.
 func (o *simulateOptions) repeatStatedRuns(p *printer, plan *formats.Plan) {
 	runs := formats.StatedRuns(plan)
-	if runs == nil || o.isGiven() || o.findMaxLoad || o.loads != "" || o.chromeTrace != "" || o.eventLog != "" {
+	if runs == nil || o.hasArrivalFlags() || o.findMaxLoad || o.loads != "" || o.chromeTrace != "" || o.eventLog != "" {
 		return
 	}
 	if !o.durationGiven {
@@ -210,7 +211,7 @@ func (o *simulateOptions) newScenario(p *printer, plan *formats.Plan) (*sim.Scen
 	if err != nil {
 		return nil, err
 	}
-	if !o.isGiven() {
+	if !o.hasArrivalFlags() {
 		assumed = append(assumed, fmt.Sprintf("load: %g of the planned rate", o.load))
 	}
 	if _, err := policies.New(spec, sc.Tables); err != nil {

@@ -33,12 +33,12 @@ func (o *simulateOptions) whyNotLengthened(rep *formats.Report) string {
 	return ""
 }
 
-// lengthen adds to a report the figures of each model, on the same arrivals, when runs take longer than profiled. It
-// does nothing for several loads, for recorded service times and after an interrupt. After a large simulation it says
-// why it does nothing. If ctx is cancelled meanwhile, it marks the report as interrupted and returns true. The
-// figures go to Slower of each model in rep.
-func (o *simulateOptions) lengthen(ctx context.Context, p *printer, sc *sim.Scenario, plan *formats.Plan, rep *formats.Report) (interrupted bool, err error) {
-	// Leave out what longer runs cannot be compared with, or would take too long for.
+// addSlowdowns simulates the same arrivals again with model executions that take longer than profiled, and stores what each
+// model then attains in its Slower in rep: a user sees how much a plan depends on its profile. It leaves Slower empty if
+// there is no single load or the service times are recorded, if rep is interrupted already, and, with a message that
+// says so, if the simulation was large. If ctx is cancelled meanwhile, it marks rep as interrupted and returns true.
+func (o *simulateOptions) addSlowdowns(ctx context.Context, p *printer, sc *sim.Scenario, plan *formats.Plan, rep *formats.Report) (interrupted bool, err error) {
+	// Leave out what slower executions cannot be compared with, or would take too long for.
 	if o.loads != "" || o.findMaxLoad || o.service != "" || rep.Interrupted {
 		return false, nil
 	}
@@ -47,7 +47,7 @@ func (o *simulateOptions) lengthen(ctx context.Context, p *printer, sc *sim.Scen
 		return false, nil
 	}
 
-	// Simulate each longer run with the same arrivals: a trace is read anew, others are drawn.
+	// Simulate each slowdown with the same arrivals: a trace is read anew, others are drawn.
 	slower, err := sim.SimulateSlowdowns(sc, func(slow *sim.Scenario) (*formats.Report, error) {
 		src, closeSource, err := o.openRecorded(plan)
 		if err != nil {
