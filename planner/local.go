@@ -23,10 +23,11 @@ type LocalGPUs struct {
 	MemoryBytes int64 // per GPU
 }
 
-// LocalCluster returns the cluster that is assumed if none is given: the devices of machine m that the profile has
+// LocalCluster returns the cluster that is assumed if none is given: the devices of machine m on which the profile was
 // measured. CPU devices are thread sets, each a group of as many cores as the profile measured with; one core is left
-// to the front end. A thread set is not divided into shares: the models take turns on it. The strings are the
-// assumptions made, for the plan. If the machine has none of the measured devices, it returns an error.
+// to the front end (the server process that takes in requests). A thread set is not divided into shares: the models
+// take turns on it. The strings are the assumptions made, for the plan. If the machine has none of the measured
+// devices, it returns an error.
 func LocalCluster(profile *formats.Profile, m Machine) (*formats.Cluster, []string, error) {
 	maxShares := measuredShares(profile)
 	c := &formats.Cluster{Format: formats.FormatCluster, Host: formats.HostShared}

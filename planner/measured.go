@@ -78,5 +78,7 @@ func rateExcess(x *formats.Measurement, blocks [2]int) (float64, string) {
 		}
 		reason += fmt.Sprintf("the medians of the blocks are known to ± %.0f %%", 100*halfWidths/stage)
 	}
-	return 1 - 1/(stretch*(1+halfWidths/stage)), reason
+	// A stage that takes f times as long carries 1/f of the rate.
+	longer := stretch * (1 + halfWidths/stage)
+	return 1 - 1/longer, reason
 }

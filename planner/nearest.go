@@ -48,22 +48,23 @@ type nearestSearch struct {
 // errExhausted ends the search.
 var errExhausted = errors.New("no more trials")
 
-// nearestFeasible returns a copy of infeasible, the error of a method that found no plan, whose nearest feasible
-// problem and alternatives were confirmed by solving relaxations of problem p (with longer SLOs, more devices or
-// less load). The driver calls it after every failed solve. If the method cannot relax a workload, or p only asks
-// whether there is a plan, it returns infeasible as it is. solveTime is the CPU time that the failed solve took: the
-// search may take a multiple of it. solve returns an error if a problem has no plan.
+// nearestFeasible returns a copy of infeasible, the error of a method that found no plan. The copy states the nearest
+// feasible problem, and alternatives to it, as solving relaxations of problem p (with longer SLOs, more devices or
+// less load) confirmed them. The driver calls it after every failed solve. If the method cannot relax a workload, or p
+// only asks whether there is a plan, it returns infeasible as it is. solveTime is the CPU time that the failed solve
+// took: the search may take a multiple of it. solve returns an error if a problem has no plan.
 func nearestFeasible(ctx context.Context, m *kind.Method, p *kind.Problem, infeasible *InfeasibleError, solveTime time.Duration, solve func(context.Context, *kind.Problem) error) *InfeasibleError {
 	if m.RelaxWorkload == nil || p.FeasibilityOnly {
 		return infeasible
 	}
 
-	// Trials need a plan of any quality.
+	// Trials need a plan of any quality: a wide gap to the bound lets them end early.
 	maxCPU := min(max(nearTime, nearTimeFactor*solveTime), maxNearTime)
 	searchContext, cancel := context.WithCancel(ctx)
 	defer cancel()
 	trial := *p
-	if trial.FeasibilityOnly = true; trial.Values.Has("gap") && trial.Values.Number("gap") < nearGap {
+	trial.FeasibilityOnly = true
+	if trial.Values.Has("gap") && trial.Values.Number("gap") < nearGap {
 		if err := trial.Values.Set("gap", nearGap); err != nil {
 			return infeasible
 		}
@@ -73,9 +74,12 @@ func nearestFeasible(ctx context.Context, m *kind.Method, p *kind.Problem, infea
 	// why it ended early.
 	result := *infeasible
 	result.Alternatives = nil
-	search := &nearestSearch{ctx: searchContext, method: m, problem: &trial, solve: solve, remainingTrials: nearTrials, startCPU: cputime.Used(), maxCPU: maxCPU, stopReason: &result.CutShort}
+	search := &nearestSearch{
+		ctx: searchContext, method: m, problem: &trial, solve: solve, remainingTrials: nearTrials,
+		startCPU: cputime.Used(), maxCPU: maxCPU, stopReason: &result.CutShort,
+	}
 	go search.watchCPU(cancel)
-	defer func() {
+	defer func() { // the search takes an interrupt by the caller for the end of its CPU time
 		if result.CutShort != "" && ctx.Err() != nil {
 			result.CutShort = "by an interrupt"
 		}
@@ -84,7 +88,7 @@ func nearestFeasible(ctx context.Context, m *kind.Method, p *kind.Problem, infea
 	// Relax the causes of the failure together, one after the other. Then look for changes of one sort (load, SLOs or
 	// devices) that alone are enough. If neither gives a plan, less load and longer SLOs together may.
 	combined, err := search.followCauses(&result)
-	if err != nil && errors.Is(err, errExhausted) {
+	if errors.Is(err, errExhausted) { // after another error, single changes may still give a plan
 		result.Nearest = search.knownNeeds(infeasible)
 		return &result
 	}
@@ -100,12 +104,12 @@ func nearestFeasible(ctx context.Context, m *kind.Method, p *kind.Problem, infea
 
 	// The first relaxation is the nearest, the others are alternatives.
 	for i, relaxation := range relaxations {
-		near := search.asNearest(relaxation, infeasible)
+		nearest := search.asNearest(relaxation, infeasible)
 		if i == 0 {
-			result.Nearest = near
+			result.Nearest = nearest
 			continue
 		}
-		result.Alternatives = append(result.Alternatives, near)
+		result.Alternatives = append(result.Alternatives, nearest)
 	}
 	return &result
 }
@@ -122,9 +126,9 @@ func (n *nearestSearch) knownNeeds(infeasible *InfeasibleError) kind.NearestFeas
 	return nearest
 }
 
-// whyInfeasible solves the problem with a relaxation applied, and counts that as a trial. If there is a plan, it
-// returns nil and nil; if there is none, the method's error with the reason. When no trials or CPU time are left, it
-// returns errExhausted.
+// whyInfeasible solves the problem with a relaxation applied, and counts that as a trial. If there is a plan, both
+// results are nil; if there is none, the first is the method's error with the reason. When no trials or CPU time are
+// left, the second is errExhausted. It returns any other error of the solve as the second result.
 func (n *nearestSearch) whyInfeasible(relaxation *kind.Relaxation) (*InfeasibleError, error) {
 	if n.isExhausted() {
 		return nil, errExhausted
@@ -135,7 +139,7 @@ func (n *nearestSearch) whyInfeasible(relaxation *kind.Relaxation) (*InfeasibleE
 		err = n.solve(n.ctx, p)
 	}
 	if n.ctx.Err() != nil && err != nil {
-		n.isExhausted() // notes the reason
+		n.isExhausted() // called because it notes the reason in stopReason
 		return nil, errExhausted
 	}
 	infeasible, _ := errors.AsType[*InfeasibleError](err)
@@ -185,12 +189,12 @@ func (n *nearestSearch) isFeasible(l kind.Relaxation) bool {
 }
 
 // followCauses relaxes the limit that the method names as the cause of the failure, solves again, and does the same
-// with the next cause, until there is a plan. It returns that relaxation, tightened to the least change that has a
-// plan. If it reaches none in jointSteps steps, it returns nil. result holds the first cause; the further ones are
-// added to its OtherCauses.
+// with the next cause, until there is a plan. It returns the relaxation that has one, tightened to the least change
+// that still has one. If there is no plan after jointSteps steps, or nothing is left to relax, it returns nil. result
+// holds the first cause; the further ones are added to its OtherCauses.
 func (n *nearestSearch) followCauses(result *InfeasibleError) (*kind.Relaxation, error) {
 	relaxation, infeasible := kind.Relaxation{}, result
-	causes := []string{result.Constraint + result.Model}
+	knownCauses := []string{result.Constraint + result.Model}
 
 	// Trials only ask whether there is a plan. For the causes, the method must say why there is none, so the problem
 	// of the search is exchanged for the time of this function.
@@ -209,11 +213,11 @@ func (n *nearestSearch) followCauses(result *InfeasibleError) (*kind.Relaxation,
 		}
 
 		// Relax by the change that the method names, and solve. A nil error of the method means that there is a plan.
-		further, ok := n.relaxFurther(relaxation, infeasible)
+		nextRelaxation, ok := n.relaxFurther(relaxation, infeasible)
 		if !ok {
 			return nil, nil
 		}
-		relaxation = further
+		relaxation = nextRelaxation
 		var err error
 		n.problem = &explaining
 		if infeasible, err = n.whyInfeasible(&relaxation); err != nil {
@@ -226,8 +230,8 @@ func (n *nearestSearch) followCauses(result *InfeasibleError) (*kind.Relaxation,
 		}
 
 		// Note the next cause, unless it was one before.
-		if cause := infeasible.Constraint + infeasible.Model; !slices.Contains(causes, cause) {
-			causes = append(causes, cause)
+		if cause := infeasible.Constraint + infeasible.Model; !slices.Contains(knownCauses, cause) {
+			knownCauses = append(knownCauses, cause)
 			result.OtherCauses = append(result.OtherCauses, kind.Cause{Model: infeasible.Model, Constraint: infeasible.Constraint, Reason: infeasible.Reason})
 		}
 	}
@@ -238,7 +242,7 @@ func (n *nearestSearch) followCauses(result *InfeasibleError) (*kind.Relaxation,
 // falling parts of maxFactor, a factor on the rates of the relaxation above which there is no plan. If none of them
 // has a plan, LoadFactor of the result is 0.
 func (n *nearestSearch) lessLoad(relaxation kind.Relaxation, maxFactor float64) kind.Relaxation {
-	bound := relaxation.ScaledRate(1) * min(maxFactor, 1)
+	bound := relaxation.ScaledRate(1) * min(maxFactor, 1) // ScaledRate(1) is the present load factor, 1 if there is none
 	for _, part := range []float64{0.9, 0.7, 0.5, 0.3, 0.1, 0.03, 0.01} {
 		if relaxation.LoadFactor = kind.RoundDown(bound*part, nearDigits); n.isFeasible(relaxation) {
 			return relaxation
@@ -257,10 +261,10 @@ func (n *nearestSearch) sloOf(model string) string {
 	return model
 }
 
-// relaxFurther returns a relaxation with one more change: the one that the method's error names as the nearest
-// feasible, of the first of these sorts that it names and that goes beyond the relaxation: a longer SLO, more memory
-// per device, more devices, less load. If it names none, all SLOs that were lengthened before grow by a quarter. It
-// returns false if there are none of these either.
+// relaxFurther returns a relaxation with one more change, taken from what the method's error names as the nearest
+// feasible problem. It tries in turn a longer SLO, more memory per device, more devices and less load, and takes the
+// first that the error names and that goes beyond the relaxation. If there is none, all SLOs that were lengthened
+// before grow by a quarter. If no SLO was lengthened either, it returns false.
 func (n *nearestSearch) relaxFurther(relaxation kind.Relaxation, infeasible *InfeasibleError) (kind.Relaxation, bool) {
 	nearest, name := &infeasible.Nearest, n.sloOf(infeasible.Model)
 	if slo := time.Duration(math.Ceil(nearest.SLOUS)) * time.Microsecond; slo > relaxation.SLOs[name] {
@@ -359,7 +363,7 @@ func (n *nearestSearch) largestFeasible(passing, top float64, feasible func(floa
 // there is a plan, values beyond a failing one may be feasible. Then it goes on from the feasible end in steps of
 // simulatedStep, until a value fails.
 func (n *nearestSearch) bisectEdge(passing, failing float64, feasible func(float64) bool) float64 {
-	step := simulatedStep
+	step := simulatedStep // factor that leads towards the failing value
 	if failing < passing {
 		step = 1 / simulatedStep
 	}
@@ -416,15 +420,17 @@ func (n *nearestSearch) lessLoadAndLongerSLOs() *kind.Relaxation {
 			continue
 		}
 		load = n.largestFeasible(load, 1, func(f float64) bool { return n.isFeasible(relaxedBy(slo, f)) })
-		l := relaxedBy(1/n.largestFeasible(1/slo, 1, func(f float64) bool { return n.isFeasible(relaxedBy(1/f, load)) }), load)
+		// largestFeasible searches upwards, and SLOs get shorter: it is given the reciprocal of the factor on them.
+		reciprocal := n.largestFeasible(1/slo, 1, func(f float64) bool { return n.isFeasible(relaxedBy(1/f, load)) })
+		l := relaxedBy(1/reciprocal, load)
 		return &l
 	}
 	return nil
 }
 
 // addFirstFeasible tries the values in steps, which lead ever further from 1 (nothing is relaxed), as relaxations
-// relaxedBy(value). It appends the first that has a plan to list, with its value moved back towards the one before
-// until the edge is as near as the precision asks. If none has a plan, it returns list as it is.
+// relaxedBy(value). At the first that has a plan, it searches for the edge between that value and the one before, and
+// appends the relaxation at the edge to list. If none has a plan, it returns list as it is.
 func (n *nearestSearch) addFirstFeasible(list []*kind.Relaxation, steps []float64, relaxedBy func(float64) kind.Relaxation) []*kind.Relaxation {
 	feasible := func(f float64) bool { return n.isFeasible(relaxedBy(f)) }
 	previous := 1.0
@@ -438,40 +444,41 @@ func (n *nearestSearch) addFirstFeasible(list []*kind.Relaxation, steps []float6
 	return list
 }
 
-// fewestMoreDevices returns a relaxation that adds devices of one kind only, of all kinds the one of which the fewest
-// are enough for a plan. If no kind has one with maxAdded more devices, it returns nil.
-func (n *nearestSearch) fewestMoreDevices() (fewest *kind.Relaxation) {
+// fewestMoreDevices returns a relaxation that only adds devices of one kind: the kind that needs the fewest of them for
+// a plan. If no kind gives a plan with maxAdded more devices, it returns nil.
+func (n *nearestSearch) fewestMoreDevices() (relaxation *kind.Relaxation) {
 	maxAdded := maxAddedDevices
 	if n.method.SimulationDecides {
 		maxAdded = maxAddedSimulated
 	}
 	for k := range n.problem.Cluster.Pools {
 		device := n.problem.Cluster.Pools[k].Device
-		withMore := func(added int) kind.Relaxation { return (kind.Relaxation{}).WithDevices(device, added) }
+		withDevices := func(added int) kind.Relaxation { return (kind.Relaxation{}).WithDevices(device, added) }
 
 		// Double the number until there is a plan, then bisect.
 		tooFew, sufficient := 0, 1
-		for sufficient <= maxAdded && !n.isFeasible(withMore(sufficient)) {
+		for sufficient <= maxAdded && !n.isFeasible(withDevices(sufficient)) {
 			tooFew, sufficient = sufficient, 2*sufficient
 		}
 		if sufficient > maxAdded {
 			continue
 		}
 		for sufficient-tooFew > 1 && !n.isExhausted() {
-			if mid := (tooFew + sufficient) / 2; n.isFeasible(withMore(mid)) {
+			if mid := (tooFew + sufficient) / 2; n.isFeasible(withDevices(mid)) {
 				sufficient = mid
 			} else {
 				tooFew = mid
 			}
 		}
 
-		// Of the next kinds only fewer devices are tried.
-		l := withMore(sufficient)
-		if fewest, maxAdded = &l, sufficient-1; maxAdded == 0 {
+		// The next kinds must need fewer devices than this one.
+		l := withDevices(sufficient)
+		relaxation, maxAdded = &l, sufficient-1
+		if maxAdded == 0 {
 			break
 		}
 	}
-	return fewest
+	return relaxation
 }
 
 // asksRates reports whether the problem asks for rates, so that less load is a relaxation: whether half of the load
@@ -502,7 +509,8 @@ func (n *nearestSearch) asNearest(relaxation *kind.Relaxation, infeasible *Infea
 		}
 	}
 	v := n.problem.Values
-	if load := v.Has("min-load") && v.Number("min-load") > 0; load && relaxation.LoadFactor > 0 && infeasible.OnlyMinLoad {
+	asksMinLoad := v.Has("min-load") && v.Number("min-load") > 0 && infeasible.OnlyMinLoad
+	if asksMinLoad && relaxation.LoadFactor > 0 {
 		nearest.MinLoadRPS = kind.RoundDown(v.Number("min-load")*relaxation.LoadFactor, 6)
 	}
 	return nearest

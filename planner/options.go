@@ -110,9 +110,9 @@ func (o *Options) methodValues(m *kind.Method) (document.Values, error) {
 	return v, nil
 }
 
-// checkSupported returns an error that names the kinds of plans that can, if the method cannot do one of: start from a
-// running plan, certify a plan by simulation, find the value of an option that is set to auto. v has the values of all
-// options.
+// checkSupported returns an error if the inputs or options ask for what the method cannot do: start from a running plan,
+// certify a plan by simulation, or find the value of an option that is set to auto. The error names the kinds of plans
+// whose methods can. v has the values of all options.
 func checkSupported(m *kind.Method, in *Inputs, o *Options, v document.Values) error {
 	switch {
 	case in.RunningPlan != nil && m.CheckRunning == nil:

@@ -193,7 +193,7 @@ func (d *driver) runMethod(ctx context.Context, p *kind.Problem, assumptions []s
 	// An interrupted search was ended by the caller, by a failure of the solver (that counts as the end of its work), or
 	// by the time limit. Then make the plan.
 	switch {
-	case outcome.StoppedBy != milp.StoppedByInterrupt || callerContext.Err() != nil:
+	case outcome.StoppedBy != milp.StoppedByInterrupt || callerContext.Err() != nil: // the method's reason is right
 	case search.interrupted.Load():
 		outcome.StoppedBy = milp.StoppedByWork
 	default:

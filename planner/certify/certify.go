@@ -26,8 +26,8 @@ const (
 )
 
 // MinDuration returns the least duration of a simulated run that certifies a plan: 10 s. If arrivals are independent (no
-// trace, no gamma process), a shorter time is enough in which independentRequests arrive at the plan's rates and the
-// longest SLO passes minSLOs times.
+// trace, no gamma process), a run need not be long enough to see bursts and slow changes of the load. Then a shorter one
+// is enough, in which independentRequests arrive at the plan's rates and which lasts minSLOs times the longest SLO.
 func MinDuration(plan *formats.Plan) time.Duration {
 	const minimum = 10 * time.Second
 	if a := plan.Arrivals; a != nil && (a.Trace != "" || a.Process == "gamma") {
@@ -38,7 +38,8 @@ func MinDuration(plan *formats.Plan) time.Duration {
 	for _, m := range plan.ServedModels() {
 		rps, slo = rps+m.RPS, max(slo, m.SLOUS.D())
 	}
-	return min(minimum, max(minSLOs*slo, time.Duration(independentRequests/max(rps, 1)*float64(time.Second))))
+	arrivalTime := time.Duration(independentRequests / max(rps, 1) * float64(time.Second))
+	return min(minimum, max(minSLOs*slo, arrivalTime))
 }
 
 // A run lasts until about lateRequests requests of each model may be late, if that takes at most maxLengthening times
@@ -62,8 +63,9 @@ func runRequests(plan *formats.Plan, shares []float64) float64 {
 		for _, i := range models {
 			rps += served[i].RPS
 		}
-		if late := (1 - shares[models[0]]) * rps / total; late > 0 {
-			requests = max(requests, lateRequests/late)
+		lateShare := (1 - shares[models[0]]) * rps / total // part of all requests that these models may have late
+		if lateShare > 0 {
+			requests = max(requests, lateRequests/lateShare)
 		}
 	}
 	return min(requests, maxLengthening*requestsPerRun)
@@ -82,9 +84,9 @@ type Test struct {
 	Lengthening float64
 }
 
-// NewTest prepares the simulation test of a plan on the arrivals of its workload. Settings that are 0 get defaults: the
-// length of a run follows from the plan's rates. The caller may set a budget on the scenario; without one the runs are
-// not limited.
+// NewTest prepares the simulation test of a plan on the arrivals of its workload. Settings that are 0 get defaults: a run
+// has a certain number of requests (fewer where one costs much to simulate), and so its length follows from the plan's
+// rates. The caller may set a budget on the scenario; without one the runs are not limited.
 func NewTest(plan *formats.Plan, settings kind.TestSettings) (*Test, error) {
 	sc, err := sim.NewScenario(plan)
 	if err != nil {
@@ -162,7 +164,7 @@ func CertifyPlan(ctx context.Context, plan *formats.Plan, settings kind.TestSett
 	if err != nil {
 		return err
 	}
-	b := NewBudgets(settings, 2) // there was no search
+	b := NewBudgets(settings, 2) // twice the usual: no search for the plan has used its part
 	t.Scenario.Budget = b.Tests
 	if err := t.StoreHighestLoad(ctx); err != nil {
 		return NoteUnconfirmed(plan, err)

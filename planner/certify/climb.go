@@ -166,7 +166,7 @@ func SustainedPart(ctx context.Context, plan *formats.Plan, settings kind.TestSe
 	if err != nil {
 		return 0, err
 	}
-	t.Scenario.Budget = NewBudgets(settings, 2).Tests // there was no search
+	t.Scenario.Budget = NewBudgets(settings, 2).Tests // twice the usual: no search for the plan has used its part
 	ones := slices.Repeat([]float64{1}, len(t.Shares))
 	c := &LoadClimb{StartLoads: ones, MaxLoads: ones, SameLoad: true, MaxEvents: partBudget}
 	loads, _, err := c.Run(ctx, t)
@@ -187,7 +187,7 @@ func (c *LoadClimb) startSearch() {
 		if c.SameLoad {
 			maxLoad = slices.Min(c.MaxLoads)
 		}
-		highest := int(math.Ceil(grid.Position(maxLoad) - 1e-9))
+		highest := int(math.Ceil(grid.Position(maxLoad) - 1e-9)) // 1e-9 takes off errors of rounding
 		c.candidates[i], c.lowestFailed[i], c.stride[i] = min(grid.NearestNumber(load), highest), highest+1, 1
 	}
 }
@@ -233,9 +233,10 @@ func (c *LoadClimb) advance(failed []bool) bool {
 		}
 		switch {
 		case c.lastPassed == nil && c.HalveUntilPass:
-			c.candidates[i] = int(grid.Position(grid.Load(c.candidates[i])/2) + 1e-9)
+			c.candidates[i] = int(grid.Position(grid.Load(c.candidates[i])/2) + 1e-9) // 1e-9 makes up for errors of rounding
 		case !c.SameLoad && !failed[i]:
 		case c.lastPassed == nil:
+			// Number 1, the lowest load, is tried before number 0, which ends the search.
 			c.candidates[i] = max(min(1, c.candidates[i]-1), c.candidates[i]-c.stride[i])
 			c.stride[i] *= 2
 		default:

@@ -34,14 +34,15 @@ func SolveUntilConfirmed(ctx context.Context, p *kind.Problem, solve kind.SolveF
 	// Solve and test, until a plan passes.
 	var res *kind.Result
 	for range maxPlans {
-		planned, err := solve(ctx, &problem, p.Progress)
+		newResult, err := solve(ctx, &problem, p.Progress)
 		if _, infeasible := errors.AsType[*kind.InfeasibleError](err); res != nil && (infeasible || ctx.Err() != nil) {
-			break
+			break // with more reserved misses there is no plan, or no time for one: the plan before stands
 		}
 		if err != nil {
 			return nil, err
 		}
-		if res = planned; ctx.Err() != nil {
+		res = newResult
+		if ctx.Err() != nil {
 			return planOrError(ctx, res, nil)
 		}
 		test, reason, err := prepare(res.Plan)
@@ -100,18 +101,21 @@ func (t *Test) lowerGoodput(ctx context.Context) error {
 		goodput += model.RPS * result.Report.Models[i].Attainment
 	}
 	o := &t.plan.Objective
-	if o.Basis = formats.BasisSimulation; goodput >= o.Value {
+	o.Basis = formats.BasisSimulation
+	if goodput >= o.Value {
 		return nil
 	}
-	if o.Value = goodput; o.Bound != nil {
+	o.Value = goodput
+	if o.Bound != nil {
 		gap := milp.RelativeGap(milp.Maximize, goodput, *o.Bound)
 		o.Gap = &gap
 	}
 	return nil
 }
 
-// planOrError returns what a solve that has a plan returns after its test, which may have failed with err. If ctx has
-// ended, it is the plan, marked as interrupted, whatever the error. Otherwise it is err, or the plan if err is nil.
+// planOrError returns the result of a solve that has a plan, after the plan's test ended with err (nil if it succeeded).
+// If ctx has ended, it returns the plan, marked as interrupted, whatever the error. Otherwise it returns err or, without
+// an error, the plan.
 func planOrError(ctx context.Context, res *kind.Result, err error) (*kind.Result, error) {
 	if ctx.Err() == nil {
 		if err != nil {

@@ -25,8 +25,8 @@ func (g *SettingGrid) MarkTried(setting []int) {
 	g.triedSettings[fmt.Sprint(setting)] = true
 }
 
-// NearestUntried returns the setting nearest to best that was not tried, or false if all were. A setting has a
-// number of steps along each axis, fewer than sizes; a step along an axis counts as Costs in the distance. Among
+// NearestUntried returns the setting nearest to best that was not tried, or false if all were. A setting holds, by axis,
+// a number of steps from 0 to sizes[axis]-1; each step between two settings adds Costs[axis] to their distance. Among
 // equally near ones it takes the one with the fewest steps along the first axis, then the second, and so on.
 func (g *SettingGrid) NearestUntried(best, sizes []int) ([]int, bool) {
 	// Walk through all settings, axis by axis, and leave those out that are further than the nearest so far.

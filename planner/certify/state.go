@@ -9,14 +9,14 @@ import (
 	"inferplan/solver/milp"
 )
 
-// StateValue completes a plan whose rates passed the simulation test: its value rests on simulation, and its
-// bound, gap and stop reason are set. bound limits every plan that holds, or only those of planSet, a description,
-// if it is not empty. It is NaN if unknown. A bound that the value refutes is left out, with a warning. gap is the
+// StateValue completes a plan whose rates passed the simulation test: its value rests on simulation, and its bound, gap
+// and stop reason are set. bound limits the objective of every plan that holds or, if planSet is not empty, of the plans
+// that this text describes; it is NaN if unknown. A bound that the value refutes is left out, with a warning. gap is the
 // relative gap at which the search was allowed to stop.
 func StateValue(res *kind.Result, sense milp.Sense, bound float64, planSet string, gap float64) {
 	plan := res.Plan
 	if c := plan.Certificate; c == nil || c.LoadFactor < 1 {
-		return
+		return // its full rates did not pass
 	}
 	o := &plan.Objective
 	o.Basis = formats.BasisSimulation

@@ -43,7 +43,7 @@ func withCPUTimes(p *formats.Profile) *formats.Profile {
 	}
 	return p.WithTimes(func(_ int, m *formats.Measurement) func(*formats.Latency) {
 		if !oneThread(m.Device) {
-			return nil
+			return nil // its times stay as they are
 		}
 		return useCPUTime
 	})

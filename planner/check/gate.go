@@ -121,7 +121,8 @@ func Gate(ctx context.Context, in GateInput) (*Result, error) {
 	}
 
 	// The profiles of today are the main one and further ones. The one with the median work then stands for today.
-	g := &gateRun{in: &in, profiles: &profileSets{promised: in.OldProfiles, current: append([]*formats.Profile{in.Today.Profile}, in.Profiles...), sameProfile: in.SameProfile}}
+	currentProfiles := append([]*formats.Profile{in.Today.Profile}, in.Profiles...)
+	g := &gateRun{in: &in, profiles: &profileSets{promised: in.OldProfiles, current: currentProfiles, sameProfile: in.SameProfile}}
 	g.notes = append(notes, g.profiles.makeComparable(in.Plan)...)
 	in.Today.Profile = g.profiles.current[middleProfile(in.Plan, g.profiles.current)]
 	g.noise = g.profiles.chanceOf(in.Plan)
@@ -330,6 +331,7 @@ func (r *Result) addSlowBlocks(blocks []BlockChange, tolerance float64) {
 // addAdvice adds to the result, for its reader, the next steps after a failure: measure again if today's profile was taken beside other
 // work, or take today's best plan. A note names a figure that is worse than the tolerance by no more than chance.
 func (r *Result) addAdvice(today *formats.Profile) {
+	// Only figures of measured times have a noise or a P.
 	if slices.ContainsFunc(r.Metrics, func(c Comparison) bool { return c.Failed && (c.Noise > 0 || c.P != nil) }) {
 		if i := slices.IndexFunc(today.Notes, func(note string) bool { return strings.HasPrefix(note, formats.BusyNote) }); i >= 0 {
 			r.Advice = append(r.Advice, fmt.Sprintf("today's profile was taken beside other work (%s): before you believe it, measure again with plan profile --realtime --cuts and the profile of the plan", today.Notes[i]))

@@ -96,9 +96,10 @@ func (t Tolerances) ToleranceOf(m *Metric) float64 {
 }
 
 // compare compares a figure of today with the promised one and returns by how much it is worse, as a part of the promised, and whether
-// that fails: it must exceed the tolerance, and be more than chance. values has the figure by several profiles, for metrics that rest on
-// measured times: their medians are compared, and n says how much of a difference may be chance. For other metrics values may be nil.
-func (m *Metric) compare(figure *kind.FigurePair, tolerance float64, n *chanceModel, values *figureValues) Comparison {
+// that fails: it must exceed the tolerance, and be more than chance. For metrics that rest on measured times, values has the figure by each
+// profile of both sides: the medians are compared, and chance says how much of a difference may come about between profiles of unchanged
+// models. For other metrics values may be nil.
+func (m *Metric) compare(figure *kind.FigurePair, tolerance float64, chance *chanceModel, values *figureValues) Comparison {
 	result := Comparison{Metric: m.Name, Subject: figure.Subject, Unit: figure.Unit, Old: figure.Old, New: figure.New, Tolerance: tolerance}
 
 	// Figures of times are medians over the profiles.
@@ -120,10 +121,11 @@ func (m *Metric) compare(figure *kind.FigurePair, tolerance float64, n *chanceMo
 		result.WorseBy = (result.New - result.Old) / result.Old
 	}
 
-	// Beyond which difference it is no chance.
+	// State the difference that chance may make and, with several profiles on a side, the probability that chance made this one.
 	if m.RestsOnTimes {
-		var p float64
-		if result.Noise, p = n.significance(values.promised, values.current, result.WorseBy); len(values.promised)+len(values.current) > 2 {
+		noise, p := chance.significance(values.promised, values.current, result.WorseBy)
+		result.Noise = noise
+		if len(values.promised)+len(values.current) > 2 {
 			result.P = &p
 		}
 	}

@@ -49,9 +49,9 @@ type chanceModel struct {
 	spreadIsKnown                     bool    // the spread of the profiles at hand does not count
 }
 
-// chanceOf returns the model of chance for a plan's figures: by how much, as a part of the figure, those by two profiles of unchanged
-// models differ. The variance of a profile is that of its medians, by the half widths of their 95 % intervals, plus that from run to run;
-// the function takes the mean over all profiles. If the plan was promised by the profile of today, there is no chance.
+// chanceOf returns the model of chance for a plan's figures. It says how much the figures by two profiles of unchanged models differ, as
+// a part of the figure. The variance of a profile has two terms: one from the half widths of the 95 % intervals of its medians, and one from
+// run to run. The model has the mean over all profiles. If the plan was promised by the profile of today, nothing differs by chance.
 func (p *profileSets) chanceOf(plan *formats.Plan) chanceModel {
 	n := chanceModel{alpha: falseAlarmRate, promisedProfiles: max(1, len(p.promised)), currentProfiles: len(p.current)}
 	if p.sameProfile {
@@ -68,7 +68,8 @@ func (p *profileSets) chanceOf(plan *formats.Plan) chanceModel {
 	sum, everyProfile := 0.0, slices.Concat(p.promised, p.current)
 	for _, profile := range everyProfile {
 		betweenRuns, withinRun := p.spreadBetweenRuns(plan, profile), recompute.RelativeHalfWidth(plan, profile)/quantile95
-		// The spread between runs, as it was measured, contains the usual half widths.
+		// SteadyBetweenRuns and CommonBetweenRuns were measured on means over a model's batch sizes, and contain the usual
+		// half widths. So the larger term counts, that of the half widths for a mean over the batch sizes.
 		if p.driftRemoved {
 			sum += max(betweenRuns*betweenRuns, withinRun*withinRun/meanBatchSizes(profile))
 			continue
@@ -133,8 +134,8 @@ func meanBatchSizes(p *formats.Profile) float64 {
 	return max(1, float64(count)/float64(max(1, len(p.Models))))
 }
 
-// kindSpread returns the relative standard deviation between runs that a profile states for its device kinds, of the plan's kind that
-// varies most. If it states none for one of them, it returns BetweenRuns.
+// kindSpread returns the relative standard deviation between runs that a profile states for a device kind, the largest over the kinds of
+// the plan's pools. If the profile states none for one of these kinds, it returns BetweenRuns.
 func kindSpread(plan *formats.Plan, profile *formats.Profile) float64 {
 	spread := 0.0
 	for i := range plan.Pools {
@@ -186,8 +187,8 @@ func median(v []float64) float64 {
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
-// collect sets r to the values of one figure: by each profile of today (current) and by each promised one, whose lists of figures are
-// given. Figures are matched by metric and subject.
+// collect sets r to the values of one figure. current and promised hold a list of figures by each profile of today and by each promised
+// one; in both, the value by the profile is New. Figures are matched by metric and subject.
 func (r *figureValues) collect(figure *kind.FigurePair, current, promised [][]kind.FigurePair) {
 	values := func(lists [][]kind.FigurePair) (collected []float64) {
 		for _, list := range lists {

@@ -24,9 +24,9 @@ func withCutsOf(p, target *formats.Profile) (result *formats.Profile, names []st
 			continue
 		}
 		if result == p {
-			changed := *p
-			changed.Models = slices.Clone(p.Models)
-			result = &changed
+			recutProfile := *p
+			recutProfile.Models = slices.Clone(p.Models)
+			result = &recutProfile
 		}
 		result.Models[i].Blocks, result.Models[i].Measurements = other.Blocks, measurements
 		names = append(names, m.Model)
@@ -43,9 +43,9 @@ func measurementsAs(m, other *formats.ProfileModel) (measurements []formats.Meas
 		if reference == nil || current.WholeModel == nil || reference.WholeModel == nil {
 			continue
 		}
-		scaled := func(l formats.Latency) formats.Latency {
-			return l.Scaled(float64(current.WholeModel.WallUS)/float64(reference.WholeModel.WallUS), float64(current.WholeModel.CPUUS)/float64(max(reference.WholeModel.CPUUS, 1)))
-		}
+		wallFactor := float64(current.WholeModel.WallUS) / float64(reference.WholeModel.WallUS)
+		cpuFactor := float64(current.WholeModel.CPUUS) / float64(max(reference.WholeModel.CPUUS, 1))
+		scaled := func(l formats.Latency) formats.Latency { return l.Scaled(wallFactor, cpuFactor) }
 		current.Blocks, current.Ranges = nil, nil
 		for _, l := range reference.Blocks {
 			current.Blocks = append(current.Blocks, scaled(l))
@@ -75,7 +75,7 @@ func (p *profileSets) useCutsOfPromise() (note string) {
 		return list
 	}
 	p.current = recutAll(p.current)
-	p.promised = append(p.promised[:1:1], recutAll(p.promised[1:])...)
+	p.promised = append(p.promised[:1:1], recutAll(p.promised[1:])...) // a copy: the capacity of 1 makes append allocate
 	if len(changedModels) == 0 {
 		return ""
 	}

@@ -61,10 +61,10 @@ func (p *profileSets) removeDrift(plan *formats.Plan) {
 			drifts[sideIndex] = append(drifts[sideIndex], drift)
 			common = append(common, drift.commonShift())
 		}
-		shift = stat.Mean(common, nil) - shift
+		shift = stat.Mean(common, nil) - shift // after the second side: its mean less that of the first
 	}
 
-	// shift is now how much all models together changed relative to the reference, from the promised side to today'machineFigure.
+	// shift is now how much all models together changed relative to the reference, from the promised side to today's.
 	chance := chanceModel{spread: CommonBetweenRuns, alpha: falseAlarmRate, promisedProfiles: len(p.promised), currentProfiles: len(p.current)}
 	if min(chance.promisedProfiles, chance.currentProfiles) < minProfiles { // with a single profile, a busy neighbour may last for all of it
 		chance.alpha /= 5
@@ -94,7 +94,8 @@ func (p *profileSets) removeDrift(plan *formats.Plan) {
 // the reference task (timed beside every measurement to show the machine's speed), and of each model, by batch size and on average. It
 // returns nil if one of them has no reference, or they have no model in common.
 func driftOf(first, profile *formats.Profile, device string) *profileDrift {
-	drift := &profileDrift{models: map[string]float64{}, batches: map[string]map[int]float64{}, referenceTimes: [2]float64{referenceTime(first, device), referenceTime(profile, device)}}
+	drift := &profileDrift{models: map[string]float64{}, batches: map[string]map[int]float64{}}
+	drift.referenceTimes = [2]float64{referenceTime(first, device), referenceTime(profile, device)}
 	if drift.referenceTimes[0] == 0 || drift.referenceTimes[1] == 0 {
 		return nil
 	}
@@ -143,8 +144,9 @@ func (d *profileDrift) modelChanges() []float64 {
 	return changes
 }
 
-// machineChange returns the logarithm of how the machine's time has changed: by the reference task alone, or the
-// median of it and the models.
+// machineChange returns the logarithm of the factor by which the machine's times have changed. It is the change of the
+// reference task, or the median of that and the changes of the models. The models do not count with byReference, or if
+// there is only one.
 func (d *profileDrift) machineChange(byReference bool) float64 {
 	if changes := d.modelChanges(); !byReference && len(changes) > 1 {
 		return median(append(changes, d.reference))
@@ -161,12 +163,12 @@ func (d *profileDrift) withoutDrift(p *formats.Profile, device string, byReferen
 		if m.Device != device {
 			return nil
 		}
-		change := -machine
+		correction := -machine // logarithm of the factor on the times
 		name := p.Models[i].Model
 		if batchChange, ok := d.batches[name][m.Batch]; ok && math.Abs(batchChange-d.models[name]) <= batchLuck {
-			change += d.models[name] - batchChange
+			correction += d.models[name] - batchChange
 		}
-		factor := math.Exp(change)
+		factor := math.Exp(correction)
 		return func(l *formats.Latency) { *l = l.Scaled(factor, factor) }
 	})
 }

@@ -68,9 +68,9 @@ func (c *Comparison) FailureText() string {
 // FormattedValues returns the two values of a figure and their unit as people read them. Microseconds become
 // milliseconds, as in all tables.
 func (c *Comparison) FormattedValues() (before, today, unit string) {
-	in, unit := 1.0, c.Unit
+	factor, unit := 1.0, c.Unit
 	if unit == "us" {
-		in, unit = 1e-3, "ms"
+		factor, unit = 1e-3, "ms"
 	}
-	return fmt.Sprintf("%.6g", c.Old*in), fmt.Sprintf("%.6g", c.New*in), unit
+	return fmt.Sprintf("%.6g", c.Old*factor), fmt.Sprintf("%.6g", c.New*factor), unit
 }

@@ -92,6 +92,7 @@ func SlowdownLines(models []LatencyReport) []string {
 	for i := range models {
 		m := &models[i]
 		if n := len(m.Slowdowns); n > 0 && m.P50US > 0 {
+			// The last slowdown is the largest.
 			if g := float64(m.Slowdowns[n-1].P50US) / float64(m.P50US); mostChanged == nil || g > growth {
 				mostChanged, growth = m, g
 			}
@@ -234,7 +235,7 @@ func limitLines(p *formats.Plan) []string {
 		if i > 0 {
 			heading = strings.Repeat(" ", len(heading))
 		}
-		limitKind, name, _ := strings.Cut(l.Constraint, " ")
+		limitKind, name, _ := strings.Cut(l.Constraint, " ") // such as "device a100" or "slo resnet50"
 		subject := name
 		if limitKind == "slo" {
 			subject = "the SLO of " + name
@@ -252,7 +253,9 @@ func limitLines(p *formats.Plan) []string {
 	return lines
 }
 
-// changeText returns the change of a limit as text.
+// changeText returns the change of a limit as the subject of a sentence: "One more a100" for the change "+1 device" of
+// the kind "device", "10ms more" for "+10ms" of the kind "slo". Other changes are texts already. name is that of the
+// device kind or model.
 func changeText(limitKind, name, change string) string {
 	switch {
 	case limitKind == "device" && change == "+1 device":

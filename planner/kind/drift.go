@@ -26,8 +26,8 @@ func Drift(profile *formats.Profile, cluster *formats.Cluster) float64 {
 		for i := range profile.Models {
 			for j := range profile.Models[i].Measurements {
 				ms := &profile.Models[i].Measurements[j]
-				if w := ms.WholeModel; ms.Device == cluster.Pools[k].Device && w != nil && w.DriftUS > 0 && w.MeanUS > 0 {
-					squares += math.Pow(float64(w.DriftUS)/float64(w.MeanUS), 2)
+				if wholeModel := ms.WholeModel; ms.Device == cluster.Pools[k].Device && wholeModel != nil && wholeModel.DriftUS > 0 && wholeModel.MeanUS > 0 {
+					squares += math.Pow(float64(wholeModel.DriftUS)/float64(wholeModel.MeanUS), 2)
 					n++
 				}
 			}

@@ -142,7 +142,7 @@ func RoundDown(v float64, digits int) float64 {
 	if rounded, _ := strconv.ParseFloat(text, 64); rounded <= v {
 		return rounded
 	}
-	// The nearest number was above v: take the one a unit of the last digit below.
+	// The nearest number was above v: take the one below, which is the nearest to v less half a unit of the last digit.
 	unit := math.Pow(10, math.Floor(math.Log10(v))-float64(digits-1))
 	lower, _ := strconv.ParseFloat(strconv.FormatFloat(v-unit/2, 'e', digits-1, 64), 64)
 	return lower

@@ -157,9 +157,9 @@ func (r *SolveRun) WarnInstance(model string, in *formats.LLMInstance) {
 	}
 }
 
-// AssumeNetwork notes, once per run, the assumption of a plan for a cluster in which no pool states a network rate: all
+// AssumeNetwork notes, once per run, what a plan assumes about a cluster in which no pool states a network rate: all
 // stages are on one host, so that crossing between them takes no network time. If there are several pools and the
-// cluster does not say that they share a host, it is that nothing passes between device kinds.
+// cluster does not say that they share a host, the plan assumes instead that nothing passes between device kinds.
 func (r *SolveRun) AssumeNetwork(c *formats.Cluster) {
 	poolsWithoutNIC := 0
 	for i := range c.Pools {
@@ -287,7 +287,8 @@ func StopReason(gap, requestedGap float64) milp.StoppedBy {
 // known, and the objective has neither.
 func BoundedObjective(name string, sense milp.Sense, value, bound float64) formats.Objective {
 	o := formats.Objective{Name: name, Value: value}
-	if gap := milp.RelativeGap(sense, value, bound); !math.IsNaN(bound) {
+	if !math.IsNaN(bound) {
+		gap := milp.RelativeGap(sense, value, bound)
 		o.Bound, o.Gap = &bound, &gap
 	}
 	return o

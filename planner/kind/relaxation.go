@@ -19,8 +19,8 @@ type Relaxation struct {
 	Devices    map[string]int           // devices to add, by kind
 }
 
-// WithDevices returns a copy of the relaxation that adds so many more devices of a kind, fewer if added is negative. The
-// original's map is not changed.
+// WithDevices returns a copy of the relaxation in which the number of devices to add of a kind is larger by added, or
+// smaller if added is negative. The original's map is not changed.
 func (l Relaxation) WithDevices(device string, added int) Relaxation {
 	devices := map[string]int{device: added}
 	for k, n := range l.Devices {
@@ -60,9 +60,10 @@ func (l *Relaxation) relaxCluster(c *formats.Cluster) *formats.Cluster {
 	return &relaxed
 }
 
-// SLOOf returns the relaxed SLO of the model, application or class with a name: the one that the relaxation has for it,
-// but at least the requested duration; otherwise the requested SLO times SLOFactor, rounded up to whole microseconds. A
-// requested SLO that is a multiple of a latency has that multiple raised. A factor of 0 or 1 changes nothing.
+// SLOOf returns the relaxed SLO of the model, application or class with a name. If the relaxation has an SLO for it, it
+// returns that, but at least the requested duration. Otherwise it returns the requested SLO times SLOFactor: a duration
+// is rounded up to whole microseconds, and an SLO stated as a multiple of a latency gets a larger multiple. A factor of
+// 0 or 1 changes nothing.
 func (l *Relaxation) SLOOf(name string, requested document.SLO) document.SLO {
 	if modelSLO, ok := l.SLOs[name]; ok {
 		return document.SLO{Duration: max(modelSLO, requested.Duration)}

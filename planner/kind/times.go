@@ -79,7 +79,7 @@ func unmeasuredSizes(intervals [][2]document.Micros) []string {
 		default:
 			sizes = append(sizes, fmt.Sprintf("%d-%d", first+1, last))
 		}
-		first = last
+		first = last // index of the measured size that ended the interval
 	}
 	return sizes
 }

@@ -55,9 +55,10 @@ func BlockChanges(plan *formats.Plan, promised, current *formats.Profile) []Bloc
 	return changes
 }
 
-// stageChanges returns which blocks of stage s now take another time, in model's measurement of today, than when the plan was made. It
-// leaves out those in compared, and adds the others to it. The old times are those of oldModel, the model in the promised profile, or the
-// plan's if that is nil. Without a comparable measurement it returns nil.
+// stageChanges returns which blocks of stage s now take another time than when the plan was made. model is the model in today's profile.
+// The old times are those of oldModel, the model in the promised profile; if it is nil or has other blocks, they are the plan's. compared
+// holds, by a text of block and place, the blocks that earlier stages have reported: they are left out, and the new ones are added. Without
+// a comparable measurement it returns nil.
 func stageChanges(model, oldModel *formats.ProfileModel, s *formats.PlacedStage, compared map[string]bool) []BlockChange {
 	batch := s.Pipeline.Batch
 	measurement := MeasurementFor(model, s.Device, s.Share, batch)
@@ -81,19 +82,19 @@ func stageChanges(model, oldModel *formats.ProfileModel, s *formats.PlacedStage,
 
 	// Keep the changes beyond the half width.
 	var changes []BlockChange
-	for i, o := range oldTimes {
+	for i, oldTime := range oldTimes {
 		// A change counts if it exceeds the uncertainty of the new time, in either direction.
-		b := s.Blocks[0] + i
-		n := measurement.Blocks[b]
-		key := fmt.Sprint(model.Model, " ", b, " ", s.Device, " ", s.Share, " ", batch)
-		d := n.WallUS - o
-		if o <= 0 || d == 0 || max(d, -d) <= n.HalfWidthUS || compared[key] {
+		block := s.Blocks[0] + i
+		today := measurement.Blocks[block]
+		key := fmt.Sprint(model.Model, " ", block, " ", s.Device, " ", s.Share, " ", batch)
+		difference := today.WallUS - oldTime
+		if oldTime <= 0 || difference == 0 || max(difference, -difference) <= today.HalfWidthUS || compared[key] {
 			continue
 		}
 		compared[key] = true
 		changes = append(changes, BlockChange{
-			Model: model.Model, Block: b, Name: model.Blocks[b].Name, Device: s.Device, Share: s.Share, Batch: batch,
-			OldUS: o, NewUS: n.WallUS, Change: float64(n.WallUS)/float64(o) - 1, Stage: s.Path(),
+			Model: model.Model, Block: block, Name: model.Blocks[block].Name, Device: s.Device, Share: s.Share, Batch: batch,
+			OldUS: oldTime, NewUS: today.WallUS, Change: float64(today.WallUS)/float64(oldTime) - 1, Stage: s.Path(),
 		})
 	}
 	return changes

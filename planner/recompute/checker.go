@@ -141,7 +141,7 @@ func (c *Checker) checkStage(m *formats.Deployed, pl *formats.Pipeline, k, nextB
 		c.AddError("latency", path+".infer_us", fmt.Sprintf("%d values", len(s.InferUS)), fmt.Sprint(pl.Batch), "one latency per batch size is needed")
 		ok = false
 	}
-	if isLast := k+1 == len(pl.Stages); isLast != (s.Cut == nil) {
+	if isLast := k+1 == len(pl.Stages); isLast != (s.Cut == nil) { // only the last stage has no cut behind it
 		c.AddError("cut", path+".cut", "a cut after the last stage, or none before it", "a cut between two stages", "the cuts of %s do not fit its stages", m.Model)
 		ok = false
 	}

@@ -30,8 +30,8 @@ func transferTime(bytes int64, gbps float64, batch int) time.Duration {
 	if gbps <= 0 {
 		return 0
 	}
-	us := float64(bytes) * 8 / (gbps * 1000)
-	return time.Duration(math.Round(us * float64(batch) * 1000))
+	sampleMicros := float64(bytes) * 8 / (gbps * 1000) // 1 Gbit/s is 1000 bits in a microsecond
+	return time.Duration(math.Round(sampleMicros * float64(batch) * 1000))
 }
 
 // cutBytes returns the bytes of a sample that cross after a block by today's profile, as the data type dtype.
@@ -53,8 +53,9 @@ func nicRate(bytes int64, a, b, pool *formats.Pool, sharers int) float64 {
 	return 1 / perSample / float64(sharers)
 }
 
-// devicesPerNIC returns how many devices share a network card of a pool: those of a node or, if the pool is a single node, those devices
-// of pipelines with several stages, which pass something in the plan.
+// devicesPerNIC returns how many devices share a network card of a pool. Each node has one card. If the pool has several nodes, all devices
+// of a node count. If it is a single node, only devices count that run stages of pipelines with several stages, because the others pass
+// nothing on; without any such device, all of the node count.
 func (w *CurrentCosts) devicesPerNIC(pool *formats.Pool) int {
 	perNode := max(pool.PerNode, 1)
 	if pool.Count > perNode {
@@ -104,7 +105,7 @@ func (c *Checker) CheckCut(deployed *formats.Deployed, pl *formats.Pipeline, s *
 
 	// There must be a network between the kinds.
 	if next := nextStage(pl, s); next != nil && next.Device != s.Device && c.Cluster.Host != formats.HostShared {
-		if from, to := c.Pool(s.Device), c.Pool(next.Device); from != nil && to != nil && linkRate(from, to) == 0 {
+		if fromPool, toPool := c.Pool(s.Device), c.Pool(next.Device); fromPool != nil && toPool != nil && linkRate(fromPool, toPool) == 0 {
 			c.AddError("cut", cutPath, s.Device+" to "+next.Device, "a network, or host: shared in the cluster", "nothing passes from %s to %s: neither has nic_gbps", s.Device, next.Device)
 		}
 	}

@@ -25,7 +25,10 @@ func MeasurementFor(m *formats.ProfileModel, device string, share, batch int) *f
 	var closest *formats.Measurement
 	for i := range m.Measurements {
 		measurement := &m.Measurements[i]
-		if measurement.Device == device && max(measurement.Share, 1) == share && measurement.Batch >= batch && (closest == nil || measurement.Batch < closest.Batch) {
+		if measurement.Device != device || max(measurement.Share, 1) != share { // a share of 0 stands for a whole device
+			continue
+		}
+		if measurement.Batch >= batch && (closest == nil || measurement.Batch < closest.Batch) {
 			closest = measurement
 		}
 	}
@@ -78,7 +81,7 @@ func (w *CurrentCosts) runTime(m *formats.ProfileModel, device string, share, ba
 	fraction := float64(batch-below.Batch) / float64(above.Batch-below.Batch)
 	t.Median = belowTime + time.Duration(math.Round(fraction*float64(aboveTime-belowTime)))
 	switch belowFactor := meanFactor(below, firstBlock, endBlock); {
-	case aboveFactor == 0:
+	case aboveFactor == 0: // the profile has no means
 	case belowFactor == 0:
 		t.Mean = max(1, time.Duration(math.Round(aboveFactor*float64(t.Median))))
 	default:
@@ -93,7 +96,10 @@ func (w *CurrentCosts) runTime(m *formats.ProfileModel, device string, share, ba
 func nextSmallerMeasurement(m *formats.ProfileModel, device string, share, batch int) (best *formats.Measurement) {
 	for i := range m.Measurements {
 		measurement := &m.Measurements[i]
-		if measurement.Device == device && max(measurement.Share, 1) == share && measurement.Batch < batch && (best == nil || measurement.Batch > best.Batch) && len(measurement.Blocks) == len(m.Blocks) {
+		if measurement.Device != device || max(measurement.Share, 1) != share || len(measurement.Blocks) != len(m.Blocks) {
+			continue
+		}
+		if measurement.Batch < batch && (best == nil || measurement.Batch > best.Batch) {
 			best = measurement
 		}
 	}
@@ -178,7 +184,8 @@ func (w *CurrentCosts) replicaRate(pl *formats.Pipeline, s *formats.Stage, infer
 }
 
 // addTransfers adds to the costs of stage i of a pipeline the time of the transfer after it, and lowers the rate of the stage to what its
-// network card can pass on and receive. pm is the model in today's profile.
+// network card can pass on and receive. The card serves as many replicas as its devices hold: Share on each. pm is the model in today's
+// profile.
 func (w *CurrentCosts) addTransfers(pm *formats.ProfileModel, pl *formats.Pipeline, i int, costs *StageCosts) {
 	s := &pl.Stages[i]
 	pool := w.Pool(s.Device)

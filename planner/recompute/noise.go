@@ -16,9 +16,9 @@ func TotalWork(plan *formats.Plan, profile *formats.Profile) (sum time.Duration)
 	return sum
 }
 
-// RelativeHalfWidth returns how uncertain the work of a plan's model is (the sum of its stages' times), as a part of it, for the model
-// that is known least exactly. It combines the half widths of the 95 % intervals of its blocks' times. Blocks are measured separately, so
-// their squares add up.
+// RelativeHalfWidth returns half the width of the 95 % interval of the work of a model (the sum of its stages' times), as a part of the
+// work. Of the models of the plan it takes the one whose work is known least exactly. Blocks are measured separately, so the squares of
+// the half widths of their times add up.
 func RelativeHalfWidth(plan *formats.Plan, profile *formats.Profile) float64 {
 	work, squares := map[*formats.Deployed]float64{}, map[*formats.Deployed]float64{}
 	visitMeasuredStages(plan, profile, func(_ *formats.ProfileModel, ms *formats.Measurement, s *formats.PlacedStage) {

@@ -33,7 +33,7 @@ func RangeTime(m *formats.ProfileModel, ms *formats.Measurement, firstBlock, end
 		cost := cutCosts(m, ms, pieceFirst, pieceEnd, pieceTime)
 		saved := 0.0
 		for cut := firstBlock + 1; cut < endBlock; cut++ {
-			saved += cost[cut-pieceFirst-1]
+			saved += cost[cut-pieceFirst-1] // the cut before block cut is the one after block cut-1
 		}
 		total -= time.Duration(math.Round(saved))
 	}
@@ -117,17 +117,18 @@ func cutCosts(m *formats.ProfileModel, ms *formats.Measurement, pieceFirst, piec
 		if weight == 0 {
 			return cost
 		}
-		changed, nextRemaining := false, remaining
+		anyFilled, nextRemaining := false, remaining
 		for i := range n {
 			if isFull[i] {
 				continue
 			}
 			if cost[i] = remaining * weights[pieceFirst+i] / weight; cost[i] > maxCost(i) {
-				cost[i], isFull[i], changed = maxCost(i), true, true
+				cost[i], isFull[i], anyFilled = maxCost(i), true, true
 				nextRemaining -= cost[i]
 			}
 		}
-		if remaining = nextRemaining; !changed {
+		remaining = nextRemaining
+		if !anyFilled {
 			return cost
 		}
 	}

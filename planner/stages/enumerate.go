@@ -199,7 +199,10 @@ func (w *templateWalker) extendOn(option *DeviceOption, firstBlock int, elapsed 
 		}
 
 		// Go on behind the stage.
-		w.stages = append(w.stages, Stage{FirstBlock: firstBlock, EndBlock: endBlock, Pool: option.Pool, Share: option.Share, MaxTime: infer, MeanTime: option.MeanTime(firstBlock, endBlock), Memory: memory})
+		w.stages = append(w.stages, Stage{
+			FirstBlock: firstBlock, EndBlock: endBlock, Pool: option.Pool, Share: option.Share,
+			MaxTime: infer, MeanTime: option.MeanTime(firstBlock, endBlock), Memory: memory,
+		})
 		if endBlock == n {
 			if err := w.emit(elapsed + infer); err != nil {
 				return err
@@ -251,9 +254,9 @@ func (w *templateWalker) emit(latency time.Duration) error {
 
 // VisitTemplates calls visit with each template of a model that keeps its SLO and fits in memory, in a fixed
 // order, until visit returns an error. A template is a batch size and a way to cut the model into stages on
-// devices. Of two consecutive stages on one time-shared pool only those are visited that no single stage matches.
-// visit must copy the template, because the next one overwrites it. tooBig counts the stages that do not fit in
-// memory.
+// devices. Templates are left out in which two consecutive stages on one time-shared pool are no faster than one stage in
+// place of both. visit must copy the template, because the next one overwrites it. tooBig counts the stages that do not
+// fit in memory.
 func (p *Problem) VisitTemplates(model int, visit func(*Template) error) (tooBig int, err error) {
 	m := &p.Models[model]
 	for _, b := range m.BatchSizes() {

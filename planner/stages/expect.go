@@ -67,14 +67,16 @@ func (e *ExpectedTimes) Mean(firstBlock, endBlock int) time.Duration {
 
 	// Interpolate between the means of both sizes, if both are known. Otherwise the ratio of the larger size is applied
 	// to the interpolated median.
-	mean := max(1, time.Duration(math.Round(float64(upper)*aboveFactor)))
+	scaled := func(median time.Duration, factor float64) time.Duration {
+		return max(1, time.Duration(math.Round(float64(median)*factor)))
+	}
 	if lower < upper {
 		belowFactor = e.nextBelow.meanFactorOf(firstBlock, endBlock)
 	}
 	if belowFactor == 0 {
-		return e.dispatch + max(1, time.Duration(math.Round(float64(interpolate(lower, upper, e.fraction))*aboveFactor)))
+		return e.dispatch + scaled(interpolate(lower, upper, e.fraction), aboveFactor)
 	}
-	return e.dispatch + interpolate(max(1, time.Duration(math.Round(float64(lower)*belowFactor))), mean, e.fraction)
+	return e.dispatch + interpolate(scaled(lower, belowFactor), scaled(upper, aboveFactor), e.fraction)
 }
 
 // interpolate returns the time at a fraction of the way from lower to upper.

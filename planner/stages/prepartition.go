@@ -56,19 +56,21 @@ func (m *Model) timeBefore(p *Problem) []float64 {
 
 // thinCuts returns the blocks after which a model is cut into about n parts. Around each of the n-1 cuts of an even split
 // by time lies a window of one n-th of the time; of the cuts in it, the one with the fewest bytes is taken. bytes[i]
-// crosses after block i, negative if no cut is allowed there. A window without a cut adds none. timeBefore is as the
-// method of this name returns it.
+// crosses after block i, negative if no cut is allowed there. A window without a cut adds none. timeBefore[i] is the part
+// of the model's time, 0 to 1, that lies before block i.
 func thinCuts(timeBefore []float64, bytes []int64, n int) []int {
 	var cuts []int
 	for k := 1; k < n; k++ {
-		fewest := -1
+		thinnest := -1 // block after which the fewest bytes cross; -1 if there is no cut yet
 		for i, b := range bytes {
-			if position := timeBefore[i+1] * float64(n); b >= 0 && position >= float64(k)-0.5 && position < float64(k)+0.5 && (fewest < 0 || b < bytes[fewest]) {
-				fewest = i
+			position := timeBefore[i+1] * float64(n) // of the cut after block i, in n-ths of the time
+			isInWindow := position >= float64(k)-0.5 && position < float64(k)+0.5
+			if isInWindow && b >= 0 && (thinnest < 0 || b < bytes[thinnest]) {
+				thinnest = i
 			}
 		}
-		if fewest >= 0 {
-			cuts = append(cuts, fewest)
+		if thinnest >= 0 {
+			cuts = append(cuts, thinnest)
 		}
 	}
 	return cuts

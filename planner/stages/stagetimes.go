@@ -14,10 +14,11 @@ func (s *ShareCosts) WriteStage(stage *formats.Stage, m *formats.ProfileModel, b
 	stage.Estimated = IsEstimated(s, batch, firstBlock, endBlock)
 	e := s.ExpectedTimes(batch)
 	// Times of blocks lie between the measured sizes as those of the stage do.
+	stageLower, stageUpper := e.Interval(firstBlock, endBlock)
 	stage.BlockUS = nil
 	for b, upper := range e.nextAbove.Blocks[firstBlock:endBlock] {
 		lower := upper
-		if l, h := e.Interval(firstBlock, endBlock); l < h {
+		if stageLower < stageUpper {
 			lower = min(e.nextBelow.Blocks[firstBlock+b], upper)
 		}
 		stage.BlockUS = append(stage.BlockUS, document.Micros(interpolate(lower, upper, e.fraction)))

@@ -124,7 +124,8 @@ func (c *BatchCost) rangeTimes() RangeTimes {
 		t.sums[i+1] = t.sums[i] + max(d, minBlock)
 	}
 
-	// Without pieces, and with the whole model as the only one, times are differences.
+	// Without pieces, and with the whole model as the only one, times are differences. But the cuts may not be able to
+	// save all that the whole model saves, as each has a limit. Then its time is not a difference (the last condition).
 	switch {
 	case len(c.Pieces) == 0:
 		t.starts, t.ends = t.sums, t.sums

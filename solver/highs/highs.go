@@ -122,8 +122,9 @@ func (s Solver) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*milp
 func (s Solver) solveStatus(ctx context.Context, m *milp.Model, o *milp.Options, r *runResult) (milp.Status, error) {
 	switch r.modelStatus {
 	case modelOptimal:
-		if !r.mip || o.Gap == 0 && o.AbsGap == 0 || math.Abs(r.bound-r.objective) <= defaultAbsGap ||
-			math.Abs(r.bound-r.objective) <= 1e-9*math.Abs(r.objective) {
+		// HiGHS also calls a solve optimal that ended at the gap of the options.
+		distance := math.Abs(r.bound - r.objective)
+		if !r.mip || o.Gap == 0 && o.AbsGap == 0 || distance <= defaultAbsGap || distance <= 1e-9*math.Abs(r.objective) {
 			return milp.Optimal, nil
 		}
 		return milp.Gap, nil
@@ -208,8 +209,11 @@ func solveEmpty(m *milp.Model) *milp.Solution {
 func solveUntilVerdict(ctx context.Context, m *milp.Model, o *milp.Options) (*runResult, error) {
 	// The first run. It stands if it has a verdict that is above suspicion, or was without presolve anyway.
 	first, err := runOnce(ctx, m, o, fallback{})
-	if errors.Is(err, errCallback) || err == nil && !needsSecondRun(m, first) || o.NoPresolve && err == nil && !hasNoVerdict(first) {
-		return first, err
+	if errors.Is(err, errCallback) {
+		return nil, err
+	}
+	if err == nil && (!needsSecondRun(m, first) || o.NoPresolve && !hasNoVerdict(first)) {
+		return first, nil
 	}
 
 	// A second run without presolve.

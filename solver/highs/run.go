@@ -87,7 +87,8 @@ func runOnce(ctx context.Context, m *milp.Model, o *milp.Options, alternative fa
 			call.problem.progress = 1
 		}
 	}
-	defer context.AfterFunc(ctx, func() { atomic.StoreInt32(call.stop, 1) })()
+	unwatch := context.AfterFunc(ctx, func() { atomic.StoreInt32(call.stop, 1) })
+	defer unwatch()
 
 	// Run.
 	rc := C.inferplan_highs_solve(call.problem, call.answer)

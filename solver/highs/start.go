@@ -61,9 +61,9 @@ func beatsStart(m *milp.Model, start []float64, objective float64) bool {
 	return gain > 1e-6*max(1, math.Abs(startValue))
 }
 
-// solveWithoutStart solves again without the start, after a run whose solution is worse than a bound. If it finds no
-// solution, it returns that of the first run with the bound. The status is then that of a work limit, unless the run
-// ended by time or an interrupt.
+// solveWithoutStart solves again without the start, after a first run whose solution is worse than the value that presolve
+// leaves (bound). If it finds no solution, it returns the one of the first run with that bound. The status is then that of
+// a work limit, unless the second run ended by time or an interrupt.
 func solveWithoutStart(ctx context.Context, m *milp.Model, o *milp.Options, first *runResult, bound float64) (*runResult, error) {
 	withoutStart := *o
 	withoutStart.Start = nil

@@ -141,7 +141,7 @@ func (f *conflictFilter) deletionFilter(softLimits []Limit, inConflict []bool) (
 		switch {
 		case sol.Status == Infeasible:
 			inConflict[k], m = false, trial
-		case sol.Feasible() || sol.Status == Unbounded:
+		case sol.Feasible() || sol.Status == Unbounded: // the limit is part of the conflict
 		default:
 			minimal = false // not decided: the limit stays
 		}

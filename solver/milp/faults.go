@@ -40,7 +40,8 @@ func (s *FaultTolerant) Solve(ctx context.Context, m *Model, o Options) (*Soluti
 	s.addFault(err)
 	retryOptions := o
 	retryOptions.Basis, retryOptions.NoPresolve = nil, true
-	if sol, err = s.solver.Solve(ctx, m, retryOptions); !errors.Is(err, ErrFault) || ctx.Err() != nil {
+	sol, err = s.solver.Solve(ctx, m, retryOptions)
+	if !errors.Is(err, ErrFault) || ctx.Err() != nil {
 		return sol, err
 	}
 	if m.NumIntegers() > 0 {

@@ -10,9 +10,10 @@ type Columns struct {
 	Value []float64
 }
 
-// Columns returns the constraint matrix. Coefficients of the same row and variable are added up in the order in
-// which they were added. A sum that cancels is left out: one below the least coefficient that solvers accept or,
-// if the model has smaller ones, below that fraction of its largest term. The model must be valid.
+// Columns returns the constraint matrix. Coefficients of the same row and variable are summed in the order in which they
+// were added. A sum below minCoef (the least coefficient that solvers accept) counts as cancelled and is left out. If
+// single coefficients of the model are out of the accepted range, which Scaling then mends, a sum counts as cancelled if
+// it is below minCoef times its largest term. The model must be valid.
 func (m *Model) Columns() Columns {
 	nr, nc, nz := len(m.rows), len(m.vars), len(m.coefs)
 
@@ -23,8 +24,8 @@ func (m *Model) Columns() Columns {
 	columns := Columns{Start: make([]int32, nc+1), Index: make([]int32, 0, nz), Value: make([]float64, 0, nz)}
 	// Go through the columns. Coefficients of the same row follow one another, and are added up.
 	next := 0
-	var largest []float64 // by coefficient of the column: its largest term
-	hasTiny := !m.hasUsableCoefficients()
+	var largest []float64 // by entry of the column: the largest term of its sum
+	needsScaling := !m.hasUsableCoefficients()
 	for j := 0; j < nc; j++ {
 		first := len(columns.Index)
 		largest = largest[:0]
@@ -40,14 +41,14 @@ func (m *Model) Columns() Columns {
 			columns.Index = append(columns.Index, c.row)
 			columns.Value = append(columns.Value, c.val)
 		}
-		// Drop what cancelled.
+		// Drop the sums that cancelled.
 		end := first
 		for k := first; k < len(columns.Index); k++ {
-			minKept := minCoef
-			if hasTiny {
-				minKept *= largest[k-first]
+			minSum := minCoef
+			if needsScaling {
+				minSum *= largest[k-first]
 			}
-			if v := columns.Value[k]; v >= minKept || v <= -minKept {
+			if v := columns.Value[k]; v >= minSum || v <= -minSum {
 				columns.Index[end], columns.Value[end] = columns.Index[k], v
 				end++
 			}
@@ -58,9 +59,10 @@ func (m *Model) Columns() Columns {
 	return columns
 }
 
-// countingSort returns the positions of coefs, stably sorted by key, which is from 0 to below buckets. If order is
-// given, it lists the positions in the order to start from; nil means as they stand.
+// countingSort returns the positions of coefs, stably sorted by key, a number from 0 to buckets-1. If order is given, it
+// lists the positions in the order to start from; nil stands for the order of coefs.
 func countingSort(coefs []coef, order []int32, buckets int, key func(*coef) int32) []int32 {
+	// nextSlot[k] is the place in the result of the next position with key k: at first the number of smaller keys.
 	nextSlot := make([]int32, buckets+1)
 	for i := range coefs {
 		nextSlot[key(&coefs[i])+1]++

@@ -35,7 +35,8 @@ func (m *Model) Scaling() *Scaling {
 			break
 		}
 	}
-	if s.Model = s.scaledModel(c); !s.Model.hasUsableCoefficients() || !s.hasChanged() || s.Model.Validate() != nil {
+	s.Model = s.scaledModel(c)
+	if !s.Model.hasUsableCoefficients() || !s.hasChanged() || s.Model.Validate() != nil {
 		return nil
 	}
 	return s
@@ -103,8 +104,9 @@ func (s *Scaling) hasChanged() bool {
 	return slices.ContainsFunc(s.rowExponents, isScaled) || slices.ContainsFunc(s.columnExponents, isScaled)
 }
 
-// scaledModel returns the original model in the new units: coefficients of row i and column j times 2 to the exponents
-// of both, bounds of a column divided by its factor, bounds of a row multiplied. c is the original matrix.
+// scaledModel returns the original model in the new units. A coefficient is multiplied by the factors of its row and its
+// column, which are 2 to their exponents. The bounds of a row are multiplied by its factor, and so is the objective
+// coefficient of a column; the bounds of a column are divided by its factor. c is the original matrix.
 func (s *Scaling) scaledModel(c Columns) *Model {
 	model := *s.original
 	model.vars = slices.Clone(s.original.vars)
@@ -155,8 +157,9 @@ func (s *Scaling) originalPoint(x []float64) []float64 {
 	return point
 }
 
-// Solution converts a solution of Model into one of the original: its point, duals and reduced costs. Value and
-// bound are the same.
+// Solution converts a solution of Model into one of the original: its point, duals and reduced costs. Value and bound are
+// the same. A dual is a change of the objective per unit of a row's limit, so it is multiplied by the factor of the row,
+// as limits are; a reduced cost is divided by the factor of the column, as bounds are.
 func (s *Scaling) Solution(sol *Solution) *Solution {
 	solution := *sol
 	if sol.X != nil {

@@ -9,11 +9,19 @@ type Envelope struct{ cost, value []float64 }
 // Add takes a point of no less cost and more value than those before. Points of the envelope that now lie on or below
 // the line from the one before them to the new point are removed from its end.
 func (e *Envelope) Add(cost, value float64) {
-	for n := len(e.cost); n >= 1; n = len(e.cost) {
-		if e.cost[n-1] < cost && (n == 1 || (e.value[n-1]-e.value[n-2])*(cost-e.cost[n-2]) > (value-e.value[n-2])*(e.cost[n-1]-e.cost[n-2])) {
-			break
+	for len(e.cost) > 0 {
+		last := len(e.cost) - 1
+		if e.cost[last] < cost {
+			if last == 0 {
+				break
+			}
+			// The last point stays if the slope from the one before to it is larger than that to the new point. Both are
+			// compared as products, without division.
+			if (e.value[last]-e.value[last-1])*(cost-e.cost[last-1]) > (value-e.value[last-1])*(e.cost[last]-e.cost[last-1]) {
+				break
+			}
 		}
-		e.cost, e.value = e.cost[:n-1], e.value[:n-1]
+		e.cost, e.value = e.cost[:last], e.value[:last]
 	}
 	e.cost, e.value = append(e.cost, cost), append(e.value, value)
 }

@@ -175,5 +175,6 @@ func (c *solverProcess) solve(ctx context.Context, m *milp.Model, o *milp.Option
 			o.Progress(*r.Progress)
 		}
 	}
-	return r, !cancelStop(), err
+	wasStopped = !cancelStop() // cancelStop returns true if ctx has not ended so far
+	return r, wasStopped, err
 }

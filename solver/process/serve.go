@@ -26,9 +26,10 @@ func Serve(solver milp.Solver, orders, stops io.Reader, reports io.Writer) error
 		}
 	}()
 	s := &server{solver: solver, reports: gob.NewEncoder(reports)}
-	for dec := gob.NewDecoder(orders); ; {
+	orderDecoder := gob.NewDecoder(orders)
+	for {
 		var o solveOrder
-		if err := dec.Decode(&o); errors.Is(err, io.EOF) {
+		if err := orderDecoder.Decode(&o); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return err

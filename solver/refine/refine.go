@@ -26,7 +26,8 @@ func RefineColours(colours []int, tuples []Tuple) (ofNodes, ofTuples []int) {
 		}
 	}
 	ofTuples = make([]int, len(tuples))
-	for classes := -1; ; {
+	previousCount := -1 // classes of nodes after the round before
+	for {
 		// The class of a tuple: its label and the classes of its nodes.
 		tupleNames, nodeNames := nameNumbers{}, nameNumbers{}
 		for i, t := range tuples {
@@ -47,10 +48,10 @@ func RefineColours(colours []int, tuples []Tuple) (ofNodes, ofTuples []int) {
 			slices.Sort(positions)
 			ofNodes[n] = nodeNames.numberOf(fmt.Sprint(colours[n], ":", strings.Join(positions, " ")))
 		}
-		if colours = ofNodes; len(nodeNames) == classes {
+		if len(nodeNames) == previousCount {
 			return ofNodes, ofTuples
 		}
-		classes = len(nodeNames)
+		colours, previousCount = ofNodes, len(nodeNames)
 	}
 }
 

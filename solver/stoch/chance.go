@@ -27,6 +27,7 @@ func (c Chance) Tangent(v0 float64) (perMean, perVariance, constant float64, err
 	if !(v0 > 0) || math.IsInf(v0, 1) {
 		return 0, 0, 0, fmt.Errorf("a chance constraint as a row: found the variance %g to touch at, expected more than 0", v0)
 	}
+	// The bound is mean + z*commonSD*mean + z*sqrt(variance), and sqrt(v) <= root/2 + v/(2*root).
 	root := math.Sqrt(v0)
 	return 1 + z*c.CommonSD, z / (2 * root), z * root / 2, nil
 }

@@ -23,10 +23,10 @@ func SampleScenarios(rng *rand.Rand, n, queues int, commonSD float64, groupSDs [
 
 	// fill draws column j of a list of factors: one standard normal value for each scenario, which sd scales.
 	column := make([]float64, n)
-	fill := func(to [][]float64, j int, sd float64) {
+	fill := func(factors [][]float64, j int, sd float64) {
 		stratifiedNormals(rng, column)
 		for i, z := range column {
-			to[i][j] = max(1+sd*z, minFactor)
+			factors[i][j] = max(1+sd*z, minFactor)
 		}
 	}
 	for q := range queues {
@@ -38,11 +38,11 @@ func SampleScenarios(rng *rand.Rand, n, queues int, commonSD float64, groupSDs [
 	return s
 }
 
-// stratifiedNormals fills a slice with standard normal values, one from each of len(to) equally likely strata, in
-// random order.
-func stratifiedNormals(rng *rand.Rand, to []float64) {
-	for i := range to {
-		to[i] = Normal{0, 1}.Quantile((float64(i) + rng.Float64()) / float64(len(to)))
+// stratifiedNormals fills a slice with standard normal values in random order, one from each of as many equally likely
+// intervals (strata) as there are values.
+func stratifiedNormals(rng *rand.Rand, values []float64) {
+	for i := range values {
+		values[i] = Normal{0, 1}.Quantile((float64(i) + rng.Float64()) / float64(len(values)))
 	}
-	rng.Shuffle(len(to), func(i, j int) { to[i], to[j] = to[j], to[i] })
+	rng.Shuffle(len(values), func(i, j int) { values[i], values[j] = values[j], values[i] })
 }

@@ -75,6 +75,8 @@ func (v Values) SeldomAbove(limit, freshCount, chance, confidence float64) bool 
 	if v.Deviation == 0 || distance <= 0 {
 		return v.Deviation == 0 && distance >= 0
 	}
+	// Both distances are in standard errors of the mean: Mu is how far the true mean lies below a limit that fresh means
+	// exceed with just that chance, and the argument of the CDF is how far the measured mean lies below the limit.
 	root := math.Sqrt(v.N)
 	t := distuv.NoncentralT{Nu: v.EffectiveN - 1, Mu: deviationsAbove(chance) / math.Sqrt(freshCount) * root}
 	return t.CDF(distance/v.Deviation*root) >= confidence

@@ -90,13 +90,17 @@ type allotmentSearch struct {
 // plan, and where not all templates are known.
 func (x *bundleSearch) boundByAllotments(ctx context.Context) error {
 	parts := partsPerDeviceOf(x.problem)
-	if x.problem.Rounding != problem.Slot || x.problem.HasTimeShared() || parts == 0 || x.incumbent.Goal.PoolCosts() != nil || x.incumbent.Replan != nil || x.incumbent.Plan == nil || !x.covers.allListed {
+	if x.problem.Rounding != problem.Slot || x.problem.HasTimeShared() || parts == 0 {
+		return nil
+	}
+	minimisesPrice := x.incumbent.Goal.PoolCosts() != nil
+	if minimisesPrice || x.incumbent.Replan != nil || x.incumbent.Plan == nil || !x.covers.allListed {
 		return nil
 	}
 	remainingSums := allotmentSums * x.options.Effort
 
 	// Start with the throughput at which the best plan has just the gap that was asked for. All values are in units of
-	// the search. fittingValue is the largest value that may be reached.
+	// the search. fittingValue is the largest value that may be reached. The small factors allow for rounding errors.
 	fittingValue := x.incumbent.Score() / (1 - x.options.Gap) * (1 - 1e-8)
 	for value, rounds := fittingValue, 0; value < x.incumbent.ChoiceBound && rounds < allotmentTrials && remainingSums > 0; rounds++ {
 		fits, err := x.allotmentsFit(ctx, value, parts, &remainingSums)
@@ -151,7 +155,8 @@ func (x *bundleSearch) minimalAllotments(ctx context.Context, value float64, par
 			search.maxCost = budget
 			search.listTemplateSums(x.covers.modelTables[d])
 			finished := search.listMinimal(*remainingSums)
-			if *remainingSums -= search.numSums; !finished || ctx.Err() != nil {
+			*remainingSums -= search.numSums
+			if !finished || ctx.Err() != nil {
 				return nil, true
 			}
 			cheapest := search.maxCost
@@ -265,7 +270,7 @@ func (a *allotmentSearch) listTemplateSums(table *templates.Table) {
 // bestRates has, by the parts of devices that groups take, the highest rate in requests/s. Groups are left out that must
 // cost more than maxCost once the missing rate is added.
 func (a *allotmentSearch) addStageSums(bestRates map[allotment]float64, stages []templates.TableStage, limiting int) {
-	secondsPerRequest := stages[limiting].DevicesPerRPS * float64(stages[limiting].Share)
+	secondsPerRequest := stages[limiting].DevicesPerRPS * float64(stages[limiting].Share) // of one replica
 	for replicas := 1; ; replicas++ {
 		rate := float64(replicas) / secondsPerRequest
 		parts, cost := a.fewestParts(stages, rate)
@@ -311,7 +316,7 @@ func (a *allotmentSearch) priceOf(parts *allotment) (cost float64) {
 func (a *allotmentSearch) listMinimal(maxSums int) bool {
 	type step struct {
 		replicaSum
-		firstSingle int // index of the first element of templateSums to add: so each sum is made in one order only
+		firstIndex int // of the elements of templateSums that may be added: so each sum is made in one order only
 	}
 
 	// pending holds the sums that carry less than the rate, the last one first to be extended: a depth-first search.
@@ -324,9 +329,10 @@ func (a *allotmentSearch) listMinimal(maxSums int) bool {
 			continue // another sum of the same parts has a higher rate
 		}
 
-		// Add one more of the remaining templateSums. Leave out sums that must become too dear, and those whose devices
-		// hold a minimal allotment already.
-		for i := len(a.templateSums) - 1; i >= current.firstSingle; i-- {
+		// Add one more of the remaining templateSums, the lowest rate first, so that the sum with the highest one is the
+		// next to be extended. Leave out sums that must become too dear, and those whose devices hold a minimal allotment
+		// already.
+		for i := len(a.templateSums) - 1; i >= current.firstIndex; i-- {
 			next := step{current.plus(&a.templateSums[i]), i}
 			if next.cost+a.coverCost(a.targetRate-next.rate) > a.maxCost {
 				continue

@@ -263,12 +263,16 @@ func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 	}
 
 	// Make bundles of the covers (the cheapest replicas for a rate) at all prices of devices that were tried.
-	var coverTemplates []int
+	var coverTemplates []int // templates of the cheapest covers at the last prices
 	for _, c := range x.covers.tables[d] {
 		// Each table, of other prices, adds at most so many bundles.
 		maxBundles := len(bundles) + bundlesPerModel*x.options.Effort
+		addLimited := func(pipelines ...placement.PlanPipeline) (wantMore bool) {
+			add(pipelines...)
+			return len(bundles) < maxBundles
+		}
 		var err error
-		coverTemplates, err = x.addCoverBundles(d, c, rps, func(pipelines ...placement.PlanPipeline) bool { add(pipelines...); return len(bundles) < maxBundles })
+		coverTemplates, err = x.addCoverBundles(d, c, rps, addLimited)
 		if err != nil {
 			return nil, err
 		}
@@ -313,7 +317,8 @@ func (x *bundleSearch) addCoverBundles(d int, table *coverTable, rps float64, ad
 		itemSteps int
 	}
 
-	// Price every configuration with the cover of what it leaves.
+	// Price every configuration with the cover of the rate that it leaves. Rates are in steps of the table's grid, and
+	// template -1 marks a number of steps that no configuration carries.
 	var starts []start
 	for steps := 1; steps < len(table.itemBySteps); steps++ {
 		if table.itemBySteps[steps].template >= 0 {
@@ -326,8 +331,8 @@ func (x *bundleSearch) addCoverBundles(d int, table *coverTable, rps float64, ad
 
 	// Turn the cheapest ones into pipelines. Several configurations of one template become one pipeline.
 	var items []coverItem
-	for _, opening := range starts[:min(len(starts), maxCoversTried*x.options.Effort)] {
-		items = table.appendCover(append(items[:0], table.itemBySteps[opening.itemSteps]), rateSteps-opening.itemSteps)
+	for _, candidate := range starts[:min(len(starts), maxCoversTried*x.options.Effort)] {
+		items = table.appendCover(append(items[:0], table.itemBySteps[candidate.itemSteps]), rateSteps-candidate.itemSteps)
 		var pipelines []placement.PlanPipeline
 		for _, item := range items {
 			index, err := x.covers.templateIndex(d, item.template)

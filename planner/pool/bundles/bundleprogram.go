@@ -135,7 +135,8 @@ func (x *bundleSearch) solveParts(ctx context.Context, program *bundleProgram) (
 	x.solverStats.Iterations += sol.Stats.Iterations
 
 	// If devices are exceeded even so, the duals of the pool rows say how scarce each pool is.
-	if x.scarcityPrices = nil; !sol.Feasible() {
+	x.scarcityPrices = nil
+	if !sol.Feasible() {
 		return nil, nil
 	}
 	if sol.At(program.overuse) > 1e-9 {
@@ -158,7 +159,10 @@ func (x *bundleSearch) solveWhole(ctx context.Context, program *bundleProgram) (
 	for _, z := range program.bundleParts {
 		program.m.SetInteger(z, true)
 	}
-	options := milp.Options{Gap: x.options.Gap, MaxNodes: x.remainingNodes, MaxIterations: x.remainingNodes * problem.IterationsPerNode, HeuristicEffort: problem.HeuristicEffort, Seed: x.options.Seed}
+	options := milp.Options{
+		Gap: x.options.Gap, MaxNodes: x.remainingNodes, MaxIterations: x.remainingNodes * problem.IterationsPerNode,
+		HeuristicEffort: problem.HeuristicEffort, Seed: x.options.Seed,
+	}
 	if !program.hasPrices {
 		options.TargetValue = 1e-9 // any choice that fits
 	}

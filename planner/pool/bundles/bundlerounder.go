@@ -85,8 +85,9 @@ func (s *bundleRounder) swapBest() bool {
 	return true
 }
 
-// useAfterSwap computes into result the devices of each pool that are used after one bundle of a model has
-// replaced another, from those used before, and returns how many devices move then.
+// useAfterSwap computes what is used after one bundle of a model has replaced another: it writes the devices of each pool
+// into result and returns how many devices move. devices and moved are these before the swap; result may be devices
+// itself. leaving and entering are indexes of bundles.
 func (s *bundleRounder) useAfterSwap(result, devices []float64, moved float64, leaving, entering int) float64 {
 	oldBundle, newBundle := &s.choices[leaving], &s.choices[entering]
 	for k := range result {

@@ -35,7 +35,10 @@ func (c *modelCovers) requiredRate(d int, value float64) float64 {
 // relaxation. tables holds the tables of column generation. If it is nil, the tables are made of the listed templates
 // that the wait choice (the bounds on waiting in force) allows.
 func newModelCovers(ctx context.Context, choice *relaxation.WaitChoice, best *incumbent.Incumbent, tables []*templates.Table, effort int) *modelCovers {
-	c := &modelCovers{problem: choice.Catalogue.Problem, catalogue: choice.Catalogue, choice: choice, incumbent: best, effort: effort, modelTables: tables, allListed: tables != nil || !choice.Catalogue.Incomplete}
+	c := &modelCovers{
+		problem: choice.Catalogue.Problem, catalogue: choice.Catalogue, choice: choice, incumbent: best, effort: effort,
+		modelTables: tables, allListed: tables != nil || !choice.Catalogue.Incomplete,
+	}
 	c.templateByKey = c.catalogue.IndexByKey()
 	for d := range c.problem.Models {
 		c.listedTemplates = append(c.listedTemplates, map[int32]int{})

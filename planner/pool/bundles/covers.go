@@ -51,8 +51,9 @@ const (
 )
 
 // listItems lists the configurations of a model (whole replicas of one template, with rate and cost) that a
-// cover, the cheapest sum for a rate, up to MaxRate may hold. All those of templates that cost little per rate
-// are in, and of other templates those that cost hardly more than a cover of the good ones for the same rate.
+// cover, the cheapest sum for a rate, may hold at rates up to maxRate. It takes all configurations of good templates,
+// which cost little per rate, and of other templates those that cost hardly more than a cover of good ones for the same
+// rate.
 func (builder *coverBuilder) listItems(table *templates.Table, maxRate float64) []coverItem {
 	// The cost of one request/s through each template of the table, with fractions of replicas.
 	unitCosts := make([]float64, table.Len())
@@ -70,7 +71,8 @@ func (builder *coverBuilder) listItems(table *templates.Table, maxRate float64) 
 		}
 	}
 	goodCovers := newCoverTable(items, maxRate, goodGridSteps, false)
-	// goodCovers.maxUnitCost: from each rate on, the highest cost of a unit of rate in a cover of good templates.
+	// goodCovers.maxUnitCost: from each rate on, the highest cost of a unit of rate in a cover of good templates. A rate
+	// between steps and steps+1 needs the cover of steps+1, and is at least steps times rateStep.
 	goodCovers.maxUnitCost = make([]float64, goodGridSteps+1)
 	goodCovers.maxUnitCost[goodGridSteps] = goodCovers.costBySteps[goodGridSteps] / maxRate // at a higher rate the cover costs more
 	for steps := goodGridSteps - 1; steps >= 0; steps-- {
@@ -87,8 +89,8 @@ func (builder *coverBuilder) listItems(table *templates.Table, maxRate float64) 
 	return items
 }
 
-// appendItems appends the configurations (whole replicas) of a template that carry up to MaxRate. Each is made
-// from a number of replicas of one stage, which set the rate; the other stages have as many as that rate needs.
+// appendItems appends the configurations (whole replicas) of a template that carry up to maxRate or just reach it. Each
+// is made from a number of replicas of one stage, which set the rate; the other stages have as many as that rate needs.
 // With goodCovers it leaves out configurations that cost clearly more than those covers at the same rate.
 func (builder *coverBuilder) appendItems(items []coverItem, table *templates.Table, template int, maxRate float64, goodCovers *coverTable) []coverItem {
 	// Each stage in turn sets the rate, with 1, 2, … replicas, until maxRate is reached or a pool has too few devices.
@@ -133,7 +135,7 @@ func (builder *coverBuilder) priceOf(stageRows []templates.TableStage, rate floa
 	return cost, true
 }
 
-// newCoverTable computes, by a dynamic program, the cover of every rate up to MaxRate on a grid of gridSteps
+// newCoverTable computes, by a dynamic program, the cover of every rate up to maxRate on a grid of gridSteps
 // equal steps: the cheapest sum of configurations (items) that carries it. The rates of the configurations are
 // rounded down to the grid, so that covers carry what they say or, with roundUp, up, so that no real sum is
 // cheaper.
@@ -143,7 +145,7 @@ func newCoverTable(items []coverItem, maxRate float64, gridSteps int, roundUp bo
 	// The cheapest configuration of each number of steps.
 	table.itemBySteps = slices.Repeat([]coverItem{{template: -1, cost: math.Inf(1)}}, gridSteps+1)
 	for _, item := range items {
-		// A replica may carry far more than MaxRate, more steps than an int holds.
+		// A replica may carry far more than maxRate, more steps than an int holds.
 		itemSteps := int(min(item.rate/table.rateStep*(1+1e-12), float64(gridSteps)))
 		if roundUp {
 			itemSteps = int(min(math.Ceil(item.rate/table.rateStep*(1-1e-12)), float64(gridSteps)))
@@ -173,8 +175,10 @@ func newCoverTable(items []coverItem, maxRate float64, gridSteps int, roundUp bo
 				minCost, firstSteps = cost, stepsUsed
 			}
 		}
+		// A configuration that is itself the cheapest cover of its steps may be part of larger covers.
 		if cost := table.itemBySteps[cheapestAlone[j]].cost; cost < minCost {
-			if minCost, firstSteps = cost, cheapestAlone[j]; int(firstSteps) == j {
+			minCost, firstSteps = cost, cheapestAlone[j]
+			if int(firstSteps) == j {
 				usefulSteps = append(usefulSteps, firstSteps)
 			}
 		}

@@ -21,8 +21,12 @@ func BoundScope(values document.Values, blocks int, deployment []formats.Deploye
 		add("of whole models")
 	} else if algorithm == AlgorithmDARTr {
 		add("of pairs of devices")
-	} else if maxPartitions := values.WholeNumber("max-partitions"); slices.ContainsFunc(deployment, func(d formats.Deployed) bool { return d.NumBlocks > maxPartitions }) {
-		add("of at most %d stages", maxPartitions)
+	} else {
+		maxPartitions := values.WholeNumber("max-partitions")
+		hasMoreBlocks := func(d formats.Deployed) bool { return d.NumBlocks > maxPartitions }
+		if slices.ContainsFunc(deployment, hasMoreBlocks) { // else more stages are impossible
+			add("of at most %d stages", maxPartitions)
+		}
 	}
 	sharesNIC := func(p formats.Pool) bool { return p.NICGbps > 0 && min(p.Count, p.PerNode) > 1 }
 	if values.Word("algorithm") == AlgorithmTemplate && values.WholeNumber("max-partitions") > 1 && !values.Flag("uneven-nic") && slices.ContainsFunc(pools, sharesNIC) {

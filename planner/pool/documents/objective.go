@@ -57,15 +57,18 @@ func (r *Resolved) floorsFromMinLoad() bool {
 	return true
 }
 
-// ExplainError adds to the search's error that there is no plan whether all floors come from --min-load. If they do, so
-// does the nearest feasible one, rounded down. Of other errors it returns what it was given.
+// ExplainError completes a *kind.InfeasibleError of the search: it notes whether all floors (least rates of models) come
+// from the option --min-load alone. If they do, it also states the nearest feasible load as a value of that option,
+// rounded down. It returns other errors as they are.
 func (r *Resolved) ExplainError(err error) error {
 	infeasible, ok := errors.AsType[*kind.InfeasibleError](err)
 	if !ok {
 		return err
 	}
-	if infeasible.OnlyMinLoad = r.Input.Values.Number("min-load") > 0 && r.floorsFromMinLoad(); infeasible.OnlyMinLoad && infeasible.Nearest.LoadFactor > 0 {
-		infeasible.Nearest.MinLoadRPS = kind.RoundDown(r.Input.Values.Number("min-load")*infeasible.Nearest.LoadFactor, 6)
+	minLoad := r.Input.Values.Number("min-load")
+	infeasible.OnlyMinLoad = minLoad > 0 && r.floorsFromMinLoad()
+	if infeasible.OnlyMinLoad && infeasible.Nearest.LoadFactor > 0 {
+		infeasible.Nearest.MinLoadRPS = kind.RoundDown(minLoad*infeasible.Nearest.LoadFactor, 6)
 	}
 	return infeasible
 }

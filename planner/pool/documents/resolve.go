@@ -359,5 +359,9 @@ func (r *Resolved) SetBatchBuilding(unpartitionedRates func() ([]float64, error)
 
 // SearchOptions returns the options of a search that reports no progress and starts from no running plan.
 func (r *Resolved) SearchOptions() problem.Options {
-	return problem.Options{Gap: r.Input.Values.Number("gap"), Effort: 1 << (r.Input.Values.WholeNumber("effort") - 1), Seed: int32(r.Input.Seed % math.MaxInt32), NoPolish: r.Input.FeasibilityOnly, NoDiagnosis: r.Input.FeasibilityOnly, Hurry: r.Input.Quick, LeastRPS: r.Input.MinObjective}
+	effort := 1 << (r.Input.Values.WholeNumber("effort") - 1) // each step of the option doubles the work, from 1
+	return problem.Options{
+		Gap: r.Input.Values.Number("gap"), Effort: effort, Seed: int32(r.Input.Seed % math.MaxInt32),
+		NoPolish: r.Input.FeasibilityOnly, NoDiagnosis: r.Input.FeasibilityOnly, Hurry: r.Input.Quick, LeastRPS: r.Input.MinObjective,
+	}
 }

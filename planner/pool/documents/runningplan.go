@@ -11,8 +11,8 @@ import (
 	"inferplan/planner/stages"
 )
 
-// CheckRunningPlan returns an error if the new plan cannot start from the one that runs: it must be a plan of
-// pools, and the algorithm the planner's own.
+// CheckRunningPlan returns an error if the new plan cannot start from the one that runs: that must be a plan of pools, and
+// the options must ask for the planner's own algorithm and not for a baseline.
 func CheckRunningPlan(p *kind.Problem) error {
 	switch algorithm := p.Values.Word("algorithm"); {
 	case formats.PoolOf(p.RunningPlan) == nil:
@@ -34,7 +34,7 @@ func (r *Resolved) ReadRunningPlan() (*problem.RunningPlan, error) {
 	if err := CheckRunningPlan(r.Input); err != nil {
 		return nil, err
 	}
-	running := &problem.RunningPlan{MaxMoved: r.Input.Values.Number("max-moved")}
+	runningPlan := &problem.RunningPlan{MaxMoved: r.Input.Values.Number("max-moved")}
 	changedModels := map[string]bool{}
 	for i := range p.Deployment {
 		deployed := &p.Deployment[i]
@@ -52,10 +52,10 @@ func (r *Resolved) ReadRunningPlan() (*problem.RunningPlan, error) {
 		}
 		for j := range deployed.Pipelines {
 			pipeline := &deployed.Pipelines[j]
-			running.Pipelines = append(running.Pipelines, problem.RunningPipeline{Pipeline: runningPipeline(r.Pools, model, pipeline), Network: network})
+			runningPlan.Pipelines = append(runningPlan.Pipelines, problem.RunningPipeline{Pipeline: runningPipeline(r.Pools, model, pipeline), Network: network})
 		}
 	}
-	return running, nil
+	return runningPlan, nil
 }
 
 // hasChanged reports whether a model that runs has blocks of another file or number than the profile's. These

@@ -14,9 +14,9 @@ import (
 	"inferplan/solver/milp"
 )
 
-// policyFor returns the run-time policy of a plan. If the profile was sampled on real devices, the policy has
-// the guards that it needs there, so that simulation and execution decide alike. Imported times are taken as
-// exact.
+// policyFor returns the run-time policy of a plan. If the profile was sampled on real devices, whose times vary, the
+// policy gets guards: parts of each deadline that it keeps in reserve. They are in the plan so that simulation and
+// execution decide alike. Imported times are taken as exact.
 func policyFor(profile *formats.Profile) formats.PolicySpec {
 	spec := formats.PolicySpec{Name: reserve.Name}
 	if slices.ContainsFunc(profile.Models, hasSamples) {
@@ -81,9 +81,10 @@ func (r *Resolved) PlanOutcome(outcome *problem.Outcome) *kind.Outcome {
 func (r *Resolved) headrooms() []formats.Headroom {
 	var list []formats.Headroom
 	differs := false
+	optionHeadroom := formats.Headroom{Margin: r.Input.Values.Number("margin"), Utilisation: 1}
 	for i := range r.models {
-		h := r.models[i].headroom
-		list, differs = append(list, h), differs || h != formats.Headroom{Margin: r.Input.Values.Number("margin"), Utilisation: 1}
+		list = append(list, r.models[i].headroom)
+		differs = differs || r.models[i].headroom != optionHeadroom
 	}
 	if !differs {
 		return nil
@@ -118,7 +119,7 @@ func (r *Resolved) deployedModel(d int, outcome *problem.Outcome) formats.Deploy
 // devices, times, places and the cut behind it. Rates are those promised: utilisation times those that replicas carry.
 func (r *Resolved) writePipeline(d int, pipeline *problem.Pipeline) formats.Pipeline {
 	model := &r.Problem.Models[d]
-	written := formats.Pipeline{
+	planPipeline := formats.Pipeline{
 		Batch: pipeline.Batch, RPS: pipeline.RPS * r.models[d].headroom.Utilisation,
 		BatchBuildUS: document.Micros(model.BatchWait(pipeline.Batch)),
 	}
@@ -130,10 +131,10 @@ func (r *Resolved) writePipeline(d int, pipeline *problem.Pipeline) formats.Pipe
 			Replicas: pipeline.Replicas[i], GPUs: pipeline.Devices[i], RPS: s.Rate * float64(pipeline.Replicas[i]),
 		}
 		if r.Problem.Pools[s.Pool].TimeShared {
-			stage.RPS = written.RPS // a stage that shares time carries no more than the pipeline's rate
+			stage.RPS = planPipeline.RPS // a stage that shares time carries no more than the pipeline's rate
 		}
 		model.ShareCosts[s.Pool][s.Share-1].WriteStage(&stage, r.models[d].profile, pipeline.Batch)
-		written.LatencyUS += stage.InferUS[pipeline.Batch-1]
+		planPipeline.LatencyUS += stage.InferUS[pipeline.Batch-1]
 
 		// Its places.
 		for _, run := range pipeline.Placement[i] {
@@ -147,9 +148,9 @@ func (r *Resolved) writePipeline(d int, pipeline *problem.Pipeline) formats.Pipe
 			for b := 1; b <= pipeline.Batch; b++ {
 				stage.Cut.TransferUS = append(stage.Cut.TransferUS, document.Micros(r.Problem.TransferTime(s.Pool, pipeline.Stages[i+1].Pool, cut.Bytes, b)))
 			}
-			written.LatencyUS += stage.Cut.TransferUS[pipeline.Batch-1]
+			planPipeline.LatencyUS += stage.Cut.TransferUS[pipeline.Batch-1]
 		}
-		written.Stages = append(written.Stages, stage)
+		planPipeline.Stages = append(planPipeline.Stages, stage)
 	}
-	return written
+	return planPipeline
 }

@@ -35,8 +35,8 @@ const (
 //
 //  1. Plans with one margin for all models are solved, with and without time to fill batches.
 //  2. Each model takes the margin whose pipelines carry a request for the least price of their devices.
-//  3. That plan is simulated. If it is no better, the one with the other delay is. The choice is made
-//     again from what the better one showed.
+//  3. That plan is simulated. If it is no better than the best plan so far, the plan with the other delay of
+//     filling batches is simulated, too. From what a better plan showed, the margins are chosen once more.
 //
 // If models take turns on devices, or a plan runs already, nothing is changed.
 func tryMixedMargins(ctx context.Context, tuner *planTuner) error {
@@ -88,7 +88,7 @@ func tryMixturesOnce(ctx context.Context, tuner *planTuner) (bool, error) {
 		workBefore := tuner.workDone
 		tried, err := tuner.trySetting(ctx, s.setting)
 		if k > 0 {
-			tuner.workDone = workBefore // its work does not reduce the number of neighbours
+			tuner.workDone = workBefore // a second mixture does not take from the work for tryNeighbours, the next step
 		}
 		if err != nil || tried != nil && tried == tuner.bestAttempt && tried.sustainedRate >= rateBefore*(1+minRateGain) {
 			return err == nil, err
@@ -114,19 +114,19 @@ func solveSketches(ctx context.Context, tuner *planTuner) error {
 		shape := tuner.bestAttempt.setting.shape
 		shape.fillFactor = fill
 		for _, margin := range sketchMargins {
-			wanted := tuner.uniformSetting(margin, shape)
-			if wanted.equal(tuner.bestAttempt.setting) {
+			setting := tuner.uniformSetting(margin, shape)
+			if setting.equal(tuner.bestAttempt.setting) {
 				tuner.sketches = append(tuner.sketches, tuner.bestAttempt)
 				continue
 			}
-			res, err := solveSetting(ctx, tuner, wanted, 0)
+			res, err := solveSetting(ctx, tuner, setting, 0)
 			if err != nil {
 				return err
 			}
 			if res == nil {
 				break // a larger margin leaves less
 			}
-			tuner.sketches = append(tuner.sketches, &planAttempt{setting: wanted, result: res})
+			tuner.sketches = append(tuner.sketches, &planAttempt{setting: setting, result: res})
 		}
 	}
 	return nil
@@ -138,7 +138,9 @@ func solveSketches(ctx context.Context, tuner *planTuner) error {
 func placeFactors(tuner *planTuner) (factors []float64) {
 	for i := range tuner.models {
 		utilisation := tuner.bestAttempt.loads[i] * tuner.bestAttempt.setting.headroom[i].Utilisation
-		factors = append(factors, math.Sqrt(defaultPlaceFactor*placeFactor(pipelineQueues(tuner.bestAttempt.result.Plan, i), tuner.allowedLateShare(i), utilisation)))
+		queues := pipelineQueues(tuner.bestAttempt.result.Plan, i)
+		simulatedFactor := placeFactor(queues, tuner.allowedLateShare(i), utilisation)
+		factors = append(factors, math.Sqrt(defaultPlaceFactor*simulatedFactor))
 	}
 	return factors
 }
@@ -167,7 +169,9 @@ func cheapestMargins(tuner *planTuner, placeFactors []float64, fillFactor float6
 			utilisation := sustainableUtilisation(pipelineQueues(sketch.result.Plan, i), tuner.allowedLateShare(i), placeFactors[i])
 			carriedRPS := sketch.result.Plan.PromiseFor(i).RPS / sketch.setting.headroom[i].Utilisation
 			if price := modelDevicePrice(sketch.result.Plan, i, prices) / (utilisation * carriedRPS); price < minPrice {
-				minPrice, mixed.headroom[i] = price, tuner.withWorkloadValues(i, formats.Headroom{Margin: sketch.setting.headroom[i].Margin, Utilisation: min(1, max(minUtilisation, utilisation))})
+				minPrice = price
+				headroom := formats.Headroom{Margin: sketch.setting.headroom[i].Margin, Utilisation: min(1, max(minUtilisation, utilisation))}
+				mixed.headroom[i] = tuner.withWorkloadValues(i, headroom)
 			}
 		}
 		total += minPrice * cmp.Or(tuner.models[i].Weight, 1)
@@ -197,21 +201,23 @@ func pipelineQueues(plan *formats.Plan, model int) (queues []pipelineQueue) {
 	}
 	for i := range pipelines {
 		pipeline := &pipelines[i]
-		waitTime := (plan.PromiseFor(model).SLOUS - pipeline.LatencyUS).D().Seconds() - float64(pipeline.Batch-1)/total
+		fillTime := float64(pipeline.Batch-1) / total // until the further requests of a batch have arrived
+		waitTime := (plan.PromiseFor(model).SLOUS - pipeline.LatencyUS).D().Seconds() - fillTime
 		queues[i].waitingPlaces = queues[i].serviceRate * max(0, waitTime)
 	}
 	return queues
 }
 
-// sustainableUtilisation returns the utilisation of pipelines at which the share lateShare of the requests is
-// lost, if requests arrive at random and a pipeline is a server of constant speed with some places to wait. The
-// factor multiplies these places. It bisects over utilisations.
+// sustainableUtilisation returns the utilisation of pipelines (the rate that arrives over the rate that they carry) at
+// which the share lateShare of the requests is lost, because they would be late. Requests arrive at random, and a pipeline
+// is a server of constant speed with some places to wait, which factor multiplies. It bisects over utilisations.
 func sustainableUtilisation(queues []pipelineQueue, lateShare, factor float64) float64 {
 	// What is served is at most what the pipelines carry, so at most 1/(1-lateShare) of that can be offered.
 	utilisation, _ := problem.Bisect(minUtilisation, 1/(1-lateShare), bisectionSteps, func(utilisation float64) bool {
 		lostRate, totalRate := 0.0, 0.0
 		for _, queue := range queues {
-			lostRate, totalRate = lostRate+queue.serviceRate*queueing.LostShare(utilisation, min(queue.waitingPlaces*factor, maxPlaces)), totalRate+queue.serviceRate
+			lostRate += queue.serviceRate * queueing.LostShare(utilisation, min(queue.waitingPlaces*factor, maxPlaces))
+			totalRate += queue.serviceRate
 		}
 		return lostRate <= lateShare*totalRate
 	})
@@ -253,8 +259,8 @@ func devicePricesOf(plan *formats.Plan) map[string]float64 {
 
 // modelDevicePrice returns the price of all devices, or shares of them, that a model's pipelines take.
 func modelDevicePrice(plan *formats.Plan, model int, prices map[string]float64) (price float64) {
-	for _, l := range plan.Deployment[model].Pipelines {
-		for _, s := range l.Stages {
+	for _, pipeline := range plan.Deployment[model].Pipelines {
+		for _, s := range pipeline.Stages {
 			price += s.GPUs * prices[s.Device]
 		}
 	}

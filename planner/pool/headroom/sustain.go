@@ -37,15 +37,17 @@ func (a *planTuner) simulateLoads(ctx context.Context, t *planAttempt) error {
 
 	// Loads far below those of the best attempt are not looked for.
 	minLoads := a.loadsAtShare(t, reachShare)
-	ownLoads, err := sim.FindModelLoads(ctx, scenario, sim.ModelLoadSearch{
-		Shares: test.Shares, Runs: (test.Settings.Runs + 1) / 2, Step: certify.Step, StartLoads: startLoads, MinLoads: minLoads, SameLoad: modelsTakeTurns(t.result.Plan),
+	halfOfRuns := (test.Settings.Runs + 1) / 2 // enough to compare plans
+	sustained, err := sim.FindModelLoads(ctx, scenario, sim.ModelLoadSearch{
+		Shares: test.Shares, Runs: halfOfRuns, Step: certify.Step, StartLoads: startLoads, MinLoads: minLoads, SameLoad: modelsTakeTurns(t.result.Plan),
 		MaxLoad: 1 / slices.MinFunc(t.setting.headroom, compareUtilisation).Utilisation, // replicas carry no more
 	})
 	if err != nil {
 		return fmt.Errorf("simulating: %w", err)
 	}
-	a.workDone += int64(float64(ownLoads.Events) / test.Lengthening) // longer runs do not leave fewer trials
-	t.loads, t.outOfReach = ownLoads.Loads, minLoads != nil && slices.Max(ownLoads.Loads) == 0
+	a.workDone += int64(float64(sustained.Events) / test.Lengthening) // longer runs do not leave fewer trials
+	// All loads are 0 if the search gave up, because some model failed at minLoads.
+	t.loads, t.outOfReach = sustained.Loads, minLoads != nil && slices.Max(sustained.Loads) == 0
 	a.scoreAttempt(t)
 	return nil
 }
@@ -64,8 +66,9 @@ func (a *planTuner) loadsAtShare(t *planAttempt, part float64) (loads []float64)
 }
 
 // scoreAttempt sets the scores of an attempt (a plan with what simulation showed of it) from t.loads, the multiples of the
-// promised rates that its models sustain: the least rate per weight, whether every model has its floor (the least rate
-// asked for), and balancedRate, the rate per weight if the devices were divided so that all models had the same.
+// promised rates that its models sustain. The scores are sustainedRate, the least rate per weight of a model; meetsFloors,
+// whether every model has its floor (the least rate asked for); and balancedRate, the rate per weight if the devices were
+// divided so that all models had the same.
 func (a *planTuner) scoreAttempt(t *planAttempt) {
 	t.sustainedRate, t.meetsFloors = math.Inf(1), true
 	totalGPUs, neededGPUs := 0.0, 0.0
@@ -146,8 +149,12 @@ func nextForLongRuns(tuner *planTuner) (best *planAttempt) {
 	}
 	uniformBest := bestUniform(tuner)
 	for _, t := range tuner.attempts {
-		isRival := t == uniformBest && t.sustainedRate > tuner.bestShortRunRate*(1-uniformTolerance) || t.sustainedRate > tuner.confirmedBest.sustainedRate*(1+minRateGain) && tuner.workDone < tuner.workBudget
-		if !t.longRunsDone && !t.isRepeat && !t.outOfReach && isRival && (best == nil || t.sustainedRate > best.sustainedRate) {
+		if t.longRunsDone || t.isRepeat || t.outOfReach {
+			continue
+		}
+		isCloseUniform := t == uniformBest && t.sustainedRate > tuner.bestShortRunRate*(1-uniformTolerance)
+		isRival := t.sustainedRate > tuner.confirmedBest.sustainedRate*(1+minRateGain) && tuner.workDone < tuner.workBudget
+		if (isCloseUniform || isRival) && (best == nil || t.sustainedRate > best.sustainedRate) {
 			best = t
 		}
 	}
@@ -159,6 +166,8 @@ func nextForLongRuns(tuner *planTuner) (best *planAttempt) {
 // returns nil.
 func bestUniform(tuner *planTuner) (bestAttempt *planAttempt) {
 	for i, t := range tuner.attempts {
+		// A setting has one margin if it is the uniform setting of the margin of one of its models. Models whose margin the
+		// workload sets have that one in both.
 		isUniform := func(h formats.Headroom) bool {
 			return slices.Equal(t.setting.headroom, tuner.uniformSetting(h.Margin, t.setting.shape).headroom)
 		}
@@ -195,7 +204,8 @@ func (a *planTuner) certifyFloors(ctx context.Context) error {
 		if replanned == nil {
 			break
 		}
-		if a.bestAttempt = replanned; !replanned.meetsFloors {
+		a.bestAttempt = replanned
+		if !replanned.meetsFloors {
 			continue
 		}
 		for _, other := range a.attempts {

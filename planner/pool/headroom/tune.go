@@ -126,7 +126,10 @@ func Tune(ctx context.Context, p *kind.Problem, request kind.TestSettings, solve
 		return solve(ctx, &marginProblem, p.Progress) // returns the error for what is missing
 	}
 	effort := p.Values.WholeNumber("effort")
-	tuner := &planTuner{problem: p, models: formats.ModelsOf(p.Workload), certifyRequest: request, solve: solve, workBudget: trialBudget * int64(effort), runBudgets: certify.NewBudgets(request, effort), planBound: math.NaN()}
+	tuner := &planTuner{
+		problem: p, models: formats.ModelsOf(p.Workload), certifyRequest: request, solve: solve,
+		workBudget: trialBudget * int64(effort), runBudgets: certify.NewBudgets(request, effort), planBound: math.NaN(),
+	}
 
 	// Run the steps. An interruption ends them, and keeps the best plan so far.
 	for _, step := range []func(context.Context, *planTuner) error{solveFluidBound, tryFirstSetting, tryMixedMargins, tryNeighbours, rebalance, solveToGap} {
@@ -328,12 +331,14 @@ func tryNeighbours(ctx context.Context, tuner *planTuner) error {
 			break
 		}
 		grid.MarkTried(neighbour)
-		attempted, err := tuner.trySetting(ctx, tuner.uniformSetting(marginGrid[neighbour[3]], pipelineShape{halvedBatch(tuner, neighbour[1]), max(1, widest.maxStages-neighbour[0]), delays[neighbour[2]], false}))
+		fewerStages, halvings, delayIndex, marginIndex := neighbour[0], neighbour[1], neighbour[2], neighbour[3]
+		shape := pipelineShape{halvedBatch(tuner, halvings), max(1, widest.maxStages-fewerStages), delays[delayIndex], false}
+		attempted, err := tuner.trySetting(ctx, tuner.uniformSetting(marginGrid[marginIndex], shape))
 		if err != nil {
 			return err
 		}
-		if attempted == nil && neighbour[0] == 0 && neighbour[1] == 0 && neighbour[2] == 0 {
-			infeasibleMargin = min(infeasibleMargin, neighbour[3]) // a larger margin leaves less
+		if attempted == nil && fewerStages == 0 && halvings == 0 && delayIndex == 0 {
+			infeasibleMargin = min(infeasibleMargin, marginIndex) // a larger margin leaves less
 		}
 		if tuner.bestAttempt == nil || attempted == tuner.bestAttempt {
 			position = neighbour
@@ -496,68 +501,69 @@ func (a *planTuner) reportProgress(setting string, update kind.Progress, done fl
 }
 
 // trySetting plans with a setting (margins, largest batch, stages), simulates the plan, and notes the attempt.
-// It returns nil if there is no such plan, if the setting was tried, or if the budget does not allow its runs.
-// If that happens to the first plan, the plan becomes the best one, marked as not confirmed.
-func (a *planTuner) trySetting(ctx context.Context, wanted planSetting) (*planAttempt, error) {
-	if slices.ContainsFunc(a.attempts, func(next *planAttempt) bool { return next.setting.equal(wanted) }) {
+// It returns nil if there is no such plan, if the setting was tried, or if the budget does not allow its runs. If the
+// budget does not even allow the runs of the first plan, that plan becomes the best one, marked as not confirmed.
+func (a *planTuner) trySetting(ctx context.Context, setting planSetting) (*planAttempt, error) {
+	if slices.ContainsFunc(a.attempts, func(attempt *planAttempt) bool { return attempt.setting.equal(setting) }) {
 		return nil, nil
 	}
-	res, err := solveSetting(ctx, a, wanted, minUsefulValue(a, wanted))
+	res, err := solveSetting(ctx, a, setting, minUsefulValue(a, setting))
 	if res == nil || err != nil {
 		return nil, err
 	}
 
 	// Simulate the plan, unless its bound is too low or an earlier attempt has the same plan.
-	description := a.describeSetting(wanted)
-	next := &planAttempt{setting: wanted, result: res}
+	description := a.describeSetting(setting)
+	attempt := &planAttempt{setting: setting, result: res}
 	if a.maximises() {
 		limitToFrontEnd(res)
 	}
 	a.reportProgress(description, kind.Progress{Phase: "simulating", Value: math.NaN(), Bound: math.NaN()}, 0.5)
 	samePlan := slices.IndexFunc(a.attempts, func(o *planAttempt) bool { return !o.outOfReach && certify.EqualPlans(o.result.Plan, res.Plan) })
-	if o := res.Plan.Objective; o.Bound != nil && *o.Bound < minUsefulValue(a, wanted) {
-		next.outOfReach, next.loads = true, make([]float64, len(wanted.headroom))
+	if o := res.Plan.Objective; o.Bound != nil && *o.Bound < minUsefulValue(a, setting) {
+		attempt.outOfReach, attempt.loads = true, make([]float64, len(setting.headroom))
 	} else if samePlan >= 0 {
-		next.isRepeat, next.loads = true, slices.Clone(a.attempts[samePlan].loads)
-		a.scoreAttempt(next)
-	} else if err := a.simulateLoads(ctx, next); certify.OverBudget(err) {
-		if a.overBudgetErr = err; a.bestAttempt != nil {
+		attempt.isRepeat, attempt.loads = true, slices.Clone(a.attempts[samePlan].loads)
+		a.scoreAttempt(attempt)
+	} else if err := a.simulateLoads(ctx, attempt); certify.OverBudget(err) {
+		a.overBudgetErr = err
+		if a.bestAttempt != nil {
 			return nil, nil
 		}
-		a.bestAttempt = next
-		return next, certify.NoteUnconfirmed(next.result.Plan, err)
+		a.bestAttempt = attempt
+		return attempt, certify.NoteUnconfirmed(attempt.result.Plan, err)
 	} else if err != nil {
 		if a.bestAttempt == nil && ctx.Err() != nil { // an uncertified plan is better than none
-			a.bestAttempt = next
-			return next, nil
+			a.bestAttempt = attempt
+			return attempt, nil
 		}
 		return nil, err
 	}
 
 	// Note the attempt, and keep the best one.
-	next.shortRunRate = next.sustainedRate
-	a.attempts = append(a.attempts, next)
-	if a.bestAttempt == nil || a.compare(next, a.bestAttempt) > 0 {
-		a.bestAttempt = next
+	attempt.shortRunRate = attempt.sustainedRate
+	a.attempts = append(a.attempts, attempt)
+	if a.bestAttempt == nil || a.compare(attempt, a.bestAttempt) > 0 {
+		a.bestAttempt = attempt
 	}
-	return next, nil
+	return attempt, nil
 }
 
 // solveSetting returns the plan of a setting (margins, largest batch, stages), without simulating it. If a sketch (a plan that
 // was solved and not simulated) of the setting exists, that is returned. If there is no plan, it returns nil and notes
 // the first such error. Its work and time are added to those of the search. A plan whose value is below minValue need
 // not be good, because it is not simulated.
-func solveSetting(ctx context.Context, tuner *planTuner, wanted planSetting, minValue float64) (*kind.Result, error) {
-	if sketched := slices.IndexFunc(tuner.sketches, func(t *planAttempt) bool { return t.setting.equal(wanted) }); sketched >= 0 {
+func solveSetting(ctx context.Context, tuner *planTuner, setting planSetting, minValue float64) (*kind.Result, error) {
+	if sketched := slices.IndexFunc(tuner.sketches, func(t *planAttempt) bool { return t.setting.equal(setting) }); sketched >= 0 {
 		return tuner.sketches[sketched].result, nil
 	}
-	changed, err := tuner.problemWith(wanted)
+	problem, err := tuner.problemWith(setting)
 	if err != nil {
 		return nil, err
 	}
-	changed.MinObjective = minValue
-	description := tuner.describeSetting(wanted)
-	res, err := tuner.solve(ctx, changed, func(update kind.Progress) { tuner.reportProgress(description, update, 0) })
+	problem.MinObjective = minValue
+	description := tuner.describeSetting(setting)
+	res, err := tuner.solve(ctx, problem, func(update kind.Progress) { tuner.reportProgress(description, update, 0) })
 	if infeasible, ok := errors.AsType[*kind.InfeasibleError](err); ok {
 		// A solve that fails states no work: count a nominal amount.
 		tuner.workDone += 1000
@@ -587,29 +593,34 @@ func minUsefulValue(tuner *planTuner, s planSetting) float64 {
 
 // problemWith returns the problem with the values of a setting: its options and, in the workload, what is kept
 // back of each model. Trials are solved to a coarse gap, unless the setting asks for the full one.
-func (a *planTuner) problemWith(wanted planSetting) (*kind.Problem, error) {
-	changed := *a.problem
-	changed.Quick = true
+func (a *planTuner) problemWith(setting planSetting) (*kind.Problem, error) {
+	settingProblem := *a.problem
+	settingProblem.Quick = true
 	gap := a.problem.Values.Number("gap")
-	if !wanted.shape.fullGap {
+	if !setting.shape.fullGap {
 		gap = max(gap, trialGap)
 	}
-	for name, value := range map[string]any{"margin": mostCommonMargin(wanted.headroom), "max-batch": wanted.shape.maxBatch, "max-partitions": wanted.shape.maxStages, "batch-build": wanted.shape.fillFactor, "gap": gap} {
-		if err := changed.Values.Set(name, value); err != nil {
+	// The option margin holds for models without a margin of their own, and all get one below.
+	options := map[string]any{
+		"margin": mostCommonMargin(setting.headroom), "max-batch": setting.shape.maxBatch, "max-partitions": setting.shape.maxStages,
+		"batch-build": setting.shape.fillFactor, "gap": gap,
+	}
+	for name, value := range options {
+		if err := settingProblem.Values.Set(name, value); err != nil {
 			return nil, err
 		}
 	}
 	workload := *a.problem.Workload
 	models := slices.Clone(a.models)
 	for i := range models {
-		models[i].Margin, models[i].Utilisation = &wanted.headroom[i].Margin, wanted.headroom[i].Utilisation
-		if wanted.shape.fillFactor > 0 && a.fillRates != nil {
+		models[i].Margin, models[i].Utilisation = &setting.headroom[i].Margin, setting.headroom[i].Utilisation
+		if setting.shape.fillFactor > 0 && a.fillRates != nil {
 			models[i].BatchBuildRPS = a.fillRates[i]
 		}
 	}
 	workload.Section = models
-	changed.Workload = &workload
-	return &changed, nil
+	settingProblem.Workload = &workload
+	return &settingProblem, nil
 }
 
 // compareUtilisation compares what is kept back of two models by the part of the devices that is used.

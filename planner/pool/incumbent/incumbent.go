@@ -50,7 +50,8 @@ func (b *Incumbent) KeepIfBetter(plan *placement.Plan) {
 	if !isBetter() {
 		return
 	}
-	if plan, _, _ = placement.Place(b.Catalogue, plan, nil); isBetter() && b.Replan.AllowsMoves(plan) {
+	plan, _, _ = placement.Place(b.Catalogue, plan, nil) // isBetter sees the placed plan from here on
+	if isBetter() && b.Replan.AllowsMoves(plan) {
 		b.Plan = plan
 	}
 }

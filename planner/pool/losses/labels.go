@@ -65,22 +65,22 @@ func (q *labelQueue) push(entry queuedLabel) {
 func (q *labelQueue) pop() queuedLabel {
 	h := *q
 	top, size := h[0], len(h)-1
-	moved := h[size]
+	lastEntry := h[size]
 	h = h[:size]
 	*q = h
 	for i := 0; ; {
 		child := 2*i + 1
 		if child >= size {
 			if size > 0 {
-				h[i] = moved
+				h[i] = lastEntry
 			}
 			return top
 		}
 		if child+1 < size && h[child+1].precedes(h[child]) {
 			child++
 		}
-		if !h[child].precedes(moved) {
-			h[i] = moved
+		if !h[child].precedes(lastEntry) {
+			h[i] = lastEntry
 			return top
 		}
 		h[i] = h[child]
@@ -111,7 +111,8 @@ func (l *labelSearch) addLabel(label *sumLabel, minPlanLoss float64) {
 // yet extended. If none is left, it returns false.
 func (l *labelSearch) nextLabel() (entry queuedLabel, ok bool) {
 	for len(l.openLabels) > 0 {
-		if entry = l.openLabels.pop(); !l.isFinal[entry.label] {
+		entry = l.openLabels.pop()
+		if !l.isFinal[entry.label] { // else a better entry of the label left the queue before this one
 			return entry, true
 		}
 	}
@@ -143,14 +144,15 @@ func (k *lossKnapsack) listSums(d int) *labelSearch {
 			labels.itemParts = append(labels.itemParts, k.dimensions[j].partsOf(labels.items[i].devices))
 		}
 	}
-	// Every other model needs devices that are worth at least the value of its rate, so this one may take devices up to
-	// the price maxPrice. A single model may take all.
+	// All devices are worth Bound together. A plan within the budget carries Bound - lossBudget, and each other model takes
+	// devices that are worth at least its RateDual times that. The RateDuals add up to 1, so this model may take devices
+	// up to the price maxPrice. A single model may take all.
 	labels.maxPrice = k.choice.Relaxation.RateDual[d]*(k.choice.Relaxation.Bound-k.lossBudget) + k.lossBudget
 	if len(k.problem.Models) == 1 {
 		labels.maxPrice = math.Inf(1)
 	}
 
-	// The model may use its part of the remaining steps.
+	// The model may use its part of the remaining steps: as much as each model after it, and as the joining of all models.
 	stepLimit := k.workSteps + (k.maxSteps-k.workSteps)/int64(len(k.problem.Models)-d+1)
 	labels.addLabel(&sumLabel{parent: -1}, 0)
 
@@ -175,7 +177,7 @@ func (k *lossKnapsack) listSums(d int) *labelSearch {
 func (l *labelSearch) extendLabel(i int32) {
 	k, label := l.knapsack, l.labels[i]
 	var extended sumLabel
-	labelPrice := label.loss + k.choice.Relaxation.RateDual[l.model]*label.rate
+	labelPrice := label.loss + k.choice.Relaxation.RateDual[l.model]*label.rate // a loss is a price less the worth of a rate
 
 	// The parts of devices that the label takes already, by dimension (a pool, or a stage position on it).
 	for j := range k.dimensions {
@@ -202,13 +204,13 @@ func (l *labelSearch) extendLabel(i int32) {
 	}
 }
 
-// fitsDevices reports whether there are devices for the label that is extended (a sum of configurations) and a
-// further one that takes the given parts, by dimension. If whole devices count, each stage position rounds its
-// parts up to them.
+// fitsDevices reports whether there are devices for the label that is extended (a sum of configurations, which takes
+// labelParts) and a further configuration that takes the given parts. Both hold parts of devices by dimension (a pool, or
+// a stage position on it). If whole devices count, each stage position rounds its parts up to them.
 func (l *labelSearch) fitsDevices(parts []int) bool {
 	k := l.knapsack
 	for i := range k.dimensions {
-		if uint64(l.labelParts[i]+parts[i]) >= k.dimensions[i].numValues {
+		if uint64(l.labelParts[i]+parts[i]) >= k.dimensions[i].numValues { // numValues is one more than all parts
 			return false
 		}
 	}
@@ -218,9 +220,9 @@ func (l *labelSearch) fitsDevices(parts []int) bool {
 	// Round the parts up to whole devices, by stage position, and add them up by pool.
 	clear(l.wholeDevices)
 	for i := range k.dimensions {
-		counted := &k.dimensions[i]
-		l.wholeDevices[counted.pool] += (l.labelParts[i] + parts[i] + counted.partsPerDevice - 1) / counted.partsPerDevice
-		if l.wholeDevices[counted.pool] > k.problem.Pools[counted.pool].Count {
+		dimension := &k.dimensions[i]
+		l.wholeDevices[dimension.pool] += (l.labelParts[i] + parts[i] + dimension.partsPerDevice - 1) / dimension.partsPerDevice
+		if l.wholeDevices[dimension.pool] > k.problem.Pools[dimension.pool].Count {
 			return false
 		}
 	}

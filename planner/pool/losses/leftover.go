@@ -18,7 +18,8 @@ func (k *lossKnapsack) newLeftoverLoss(d int) *leftoverLoss {
 		return nil
 	}
 
-	// All sums with stage positions together.
+	// List the sums with the parts of all stage positions of a pool counted together. A use of devices is then one number
+	// below size; size-1 takes all devices.
 	byPool := newLossKnapsack(k.choice, k.incumbent, k.gap, k.maxSteps)
 	byPool.lossBudget, byPool.workSteps = k.lossBudget, k.workSteps
 	if !byPool.setDimensions() {
@@ -46,10 +47,10 @@ func (k *lossKnapsack) newLeftoverLoss(d int) *leftoverLoss {
 	}
 	// Then the least over all smaller uses, one dimension after the other: the rest stays idle.
 	for i := range leftovers.dimensions {
-		counted := &leftovers.dimensions[i]
+		dimension := &leftovers.dimensions[i]
 		for taken := range leftovers.minLoss {
-			if counted.partsOf(deviceUse{uint64(taken)}) > 0 {
-				leftovers.minLoss[taken] = min(leftovers.minLoss[taken], leftovers.minLoss[uint64(taken)-counted.radix])
+			if dimension.partsOf(deviceUse{uint64(taken)}) > 0 {
+				leftovers.minLoss[taken] = min(leftovers.minLoss[taken], leftovers.minLoss[uint64(taken)-dimension.radix])
 			}
 		}
 	}
@@ -67,24 +68,26 @@ func (k *lossKnapsack) newLeftoverLoss(d int) *leftoverLoss {
 func (k *lossKnapsack) usePrices(size uint64) []float64 {
 	prices := make([]float64, size)
 	for i := range k.dimensions {
-		counted := &k.dimensions[i]
+		dimension := &k.dimensions[i]
 		for taken := range prices {
-			if n := counted.partsOf(deviceUse{uint64(taken)}); n > 0 {
-				prices[taken] += k.partsPrice(counted, n)
+			if n := dimension.partsOf(deviceUse{uint64(taken)}); n > 0 {
+				prices[taken] += k.partsPrice(dimension, n)
 			}
 		}
 	}
 	return prices
 }
 
-// minLossAfter returns the least that a plan loses, against the bound, on the devices that a use (the devices
-// of a partial sum) leaves.
-func (l *leftoverLoss) minLossAfter(dims []useDimension, taken deviceUse) float64 {
+// minLossAfter returns the least that a plan loses, against the bound, on the devices that a partial sum of
+// configurations leaves. taken is the sum's use of devices, as digits of the given dimensions (pools, and stage positions
+// on them). The table has one digit for each pool, so the parts of all its positions are added up.
+func (l *leftoverLoss) minLossAfter(dimensions []useDimension, taken deviceUse) float64 {
 	remaining := l.allDevices
-	for i := range dims {
-		counted := &dims[i]
-		ownDimension := &l.dimensions[counted.pool]
-		remaining -= uint64(counted.partsOf(taken)*(ownDimension.partsPerDevice/counted.partsPerDevice)) * ownDimension.radix
+	for i := range dimensions {
+		dimension := &dimensions[i]
+		poolDimension := &l.dimensions[dimension.pool]
+		poolParts := dimension.partsOf(taken) * (poolDimension.partsPerDevice / dimension.partsPerDevice)
+		remaining -= uint64(poolParts) * poolDimension.radix
 	}
 	return l.minLoss[remaining]
 }

@@ -101,8 +101,11 @@ func boundByLossSums(choice *relaxation.WaitChoice, best *incumbent.Incumbent, o
 // bounds reports whether sums of losses bound the plans of the problem, and the gap between the best plan and the bound
 // is not closed yet. They do not for the goals and problems that boundByLossSums lists.
 func (k *lossKnapsack) bounds() bool {
-	if k.incumbent.Goal.PoolCosts() != nil || k.catalogue.Incomplete || k.incumbent.Plan == nil || k.problem.HasTimeShared() || k.problem.UsesBundles() || k.incumbent.Gap() <= k.gap ||
-		k.bySlot && k.problem.Rounding != problem.Slot {
+	minimisesPrice := k.incumbent.Goal.PoolCosts() != nil
+	if minimisesPrice || k.catalogue.Incomplete || k.problem.HasTimeShared() || k.problem.UsesBundles() || k.bySlot && k.problem.Rounding != problem.Slot {
+		return false
+	}
+	if k.incumbent.Plan == nil || k.incumbent.Gap() <= k.gap {
 		return false
 	}
 	// With a floor (least rate of a model), or a rate of no value, the loss of a plan is not the sum of those of its
@@ -225,7 +228,7 @@ func (k *lossKnapsack) setDimensions() bool {
 	for i := range k.dimensions {
 		d := &k.dimensions[i]
 		d.numValues = uint64(k.problem.Pools[d.pool].Count*d.partsPerDevice + 1)
-		if radix > math.MaxUint64/4/d.numValues {
+		if radix > math.MaxUint64/4/d.numValues { // the number has no room for the digit
 			keyWord, radix = keyWord+1, 1
 		}
 		if keyWord == len(deviceUse{}) {
@@ -267,7 +270,7 @@ func (k *lossKnapsack) listItems(d int) (items []lossItem, complete bool) {
 					break
 				}
 				if item.loss > k.lossBudget {
-					continue
+					continue // more replicas may lose less, as other stages round up less
 				}
 				if known, ok := bestByUse[item.devices]; !ok || item.rate > known.rate {
 					bestByUse[item.devices] = item
@@ -311,9 +314,9 @@ func (k *lossKnapsack) itemAt(template int, rps float64, takenParts []int) (item
 		if parts == 0 {
 			continue // a pool without devices has no price
 		}
-		counted := &k.dimensions[j]
-		item.devices[counted.word] += uint64(parts) * counted.radix
-		item.price += k.partsPrice(counted, parts)
+		pricedDimension := &k.dimensions[j]
+		item.devices[pricedDimension.word] += uint64(parts) * pricedDimension.radix
+		item.price += k.partsPrice(pricedDimension, parts)
 	}
 	item.loss = max(item.price-k.choice.Relaxation.RateDual[t.Model]*item.rate, 0)
 	return item, true

@@ -85,7 +85,7 @@ func (k *lossKnapsack) bisectSets(sets [][]deviceSet, minValue float64) (through
 func (l *labelSearch) labelPipelines(label int32) []placement.PlanPipeline {
 	catalogue := l.knapsack.catalogue
 	var pipelines []placement.PlanPipeline
-	for i := label; i > 0; i = l.labels[i].parent {
+	for i := label; i > 0; i = l.labels[i].parent { // label 0 is the empty sum
 		item := &l.items[l.labels[i].lastItem]
 		replicas := placement.PipelineFor(&catalogue.Templates[item.template], item.template, item.rate*catalogue.Units.ModelRPS[l.model]).Replicas
 		j := slices.IndexFunc(pipelines, func(p placement.PlanPipeline) bool { return p.Template == item.template })
@@ -146,13 +146,13 @@ func (k *lossKnapsack) countsWhole() bool { return k.problem.Rounding == problem
 func (k *lossKnapsack) deviceSetOf(label *sumLabel, index int32) deviceSet {
 	set := deviceSet{counts: make([]int32, len(k.problem.Pools)), rate: label.rate, label: index}
 	for j := range k.dimensions {
-		counted := &k.dimensions[j]
-		n, partsPerDevice := counted.partsOf(label.devices), counted.partsPerDevice
+		dimension := &k.dimensions[j]
+		n, partsPerDevice := dimension.partsOf(label.devices), dimension.partsPerDevice
 		if k.countsWhole() {
 			n, partsPerDevice = (n+partsPerDevice-1)/partsPerDevice, 1
 		}
-		set.counts[counted.pool] += int32(n)
-		set.price += k.choice.Relaxation.PoolPrice[counted.pool] * float64(n) / float64(k.problem.Pools[counted.pool].Count*partsPerDevice)
+		set.counts[dimension.pool] += int32(n)
+		set.price += k.choice.Relaxation.PoolPrice[dimension.pool] * float64(n) / float64(k.problem.Pools[dimension.pool].Count*partsPerDevice)
 	}
 	return set
 }

@@ -245,19 +245,19 @@ func packPieces(pieces []replicaPiece) []deviceBin {
 
 // splitPieces divides pieces (a number of replicas of one stage each) into bins of whole devices that a piece fills by
 // itself, and the other replicas one by one, those that take the largest part of a device first.
-func splitPieces(pieces []replicaPiece) (whole []deviceBin, singles []replicaPiece) {
+func splitPieces(pieces []replicaPiece) (wholeDevices []deviceBin, singles []replicaPiece) {
 	for _, piece := range pieces {
-		single, full := piece, piece
-		single.replicas, full.replicas = 1, piece.share // each takes 1/share of a device
+		single, deviceFill := piece, piece
+		single.replicas, deviceFill.replicas = 1, piece.share // each takes 1/share of a device
 		for range piece.replicas / piece.share {
-			whole = append(whole, deviceBin{0, []replicaPiece{full}})
+			wholeDevices = append(wholeDevices, deviceBin{0, []replicaPiece{deviceFill}})
 		}
 		for range piece.replicas % piece.share {
 			singles = append(singles, single)
 		}
 	}
 	slices.SortStableFunc(singles, func(a, b replicaPiece) int { return cmp.Compare(a.share, b.share) })
-	return whole, singles
+	return wholeDevices, singles
 }
 
 // maxFillSteps bounds the steps of one search for bins.

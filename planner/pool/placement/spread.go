@@ -171,9 +171,10 @@ func (s *nodeBalancer) swapBest() bool {
 
 	// Swap, between one node of each kind, one device of each load, and put the nodes into the kinds of their new loads.
 	busyNode, otherNode := s.removeNode(best.fromKind), s.removeNode(best.toKind)
+	busyDevices, otherDevices := s.nodeDevices[busyNode], s.nodeDevices[otherNode]
 	hasLoad := func(load int) func(int) bool { return func(device int) bool { return s.loadOfDevice[device] == load } }
-	busyDevice, otherDevice := slices.IndexFunc(s.nodeDevices[busyNode], hasLoad(best.givenLoad)), slices.IndexFunc(s.nodeDevices[otherNode], hasLoad(best.takenLoad))
-	s.nodeDevices[busyNode][busyDevice], s.nodeDevices[otherNode][otherDevice] = s.nodeDevices[otherNode][otherDevice], s.nodeDevices[busyNode][busyDevice]
+	given, taken := slices.IndexFunc(busyDevices, hasLoad(best.givenLoad)), slices.IndexFunc(otherDevices, hasLoad(best.takenLoad))
+	busyDevices[given], otherDevices[taken] = otherDevices[taken], busyDevices[given]
 	s.addNode(busyNode)
 	s.addNode(otherNode)
 	return true

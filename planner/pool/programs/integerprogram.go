@@ -214,11 +214,13 @@ const minReplicaPart = 1e-5
 
 // partOfReplica returns the part of a replica (which carries rate requests/s) that one unit of model d's rate takes. If
 // a replica carries far more units than any goal asks for, the part would lie within the solver's tolerance, and the
-// model would run without the replica. So the part is at least minReplicaPart, unless the rates that a goal may ask for
-// (units, one for each model, or the floor) would then take more than a replica.
+// model would run without the replica. So the part is at least minReplicaPart. But if the highest rate that a goal may
+// ask for would then take more than one replica, the part is returned as it is.
 func partOfReplica(c *templates.Catalogue, d int, rate float64) float64 {
 	part := c.Units.ModelRPS[d] / rate
-	if maxUnits := max(float64(len(c.Problem.Models)), c.Problem.Models[d].MinRPS/c.Units.ModelRPS[d]); maxUnits*minReplicaPart > 1 {
+	// A throughput is at most as many units as there are models, by what a unit is (Catalogue.SetUnits).
+	maxUnits := max(float64(len(c.Problem.Models)), c.Problem.Models[d].MinRPS/c.Units.ModelRPS[d])
+	if maxUnits*minReplicaPart > 1 {
 		return part
 	}
 	return max(part, minReplicaPart)

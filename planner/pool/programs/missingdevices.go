@@ -17,11 +17,11 @@ import (
 func MissingDevices(ctx context.Context, solver milp.Solver, choice *relaxation.WaitChoice) []int {
 	// Rows of the pools: the devices in use less the added ones are at most those that there are. Each added one costs 1.
 	program := milp.New("devices missing")
-	poolRows := make([]milp.Row, len(choice.Catalogue.Problem.Pools))
-	addedVars := make([]milp.Var, len(choice.Catalogue.Problem.Pools))
-	for k := range choice.Catalogue.Problem.Pools {
-		addedVars[k] = program.AddInt("more "+choice.Catalogue.Problem.Pools[k].Kind, 0, 1e6, 1)
-		poolRows[k] = program.AddLE("devices "+choice.Catalogue.Problem.Pools[k].Kind, float64(choice.Catalogue.Problem.Pools[k].Count), milp.Term{Var: addedVars[k], Coef: -1})
+	pools := choice.Catalogue.Problem.Pools
+	poolRows, addedVars := make([]milp.Row, len(pools)), make([]milp.Var, len(pools))
+	for k := range pools {
+		addedVars[k] = program.AddInt("more "+pools[k].Kind, 0, 1e6, 1)
+		poolRows[k] = program.AddLE("devices "+pools[k].Kind, float64(pools[k].Count), milp.Term{Var: addedVars[k], Coef: -1})
 	}
 
 	// Each model takes one of its uses (devices by pool for one replica of each stage). Models that have the same uses are
@@ -57,7 +57,9 @@ func singleReplicaUses(choice *relaxation.WaitChoice) (usesByModel [][][]float64
 	usesByModel, models = make([][][]float64, len(choice.Catalogue.Problem.Models)), map[string][]int{}
 	for _, ti := range choice.AllowedTemplates {
 		t := &choice.Catalogue.Templates[ti]
-		if devices := singleReplicaDevices(choice.Catalogue, t); !slices.ContainsFunc(usesByModel[t.Model], func(o []float64) bool { return slices.Equal(o, devices) }) {
+		devices := singleReplicaDevices(choice.Catalogue, t)
+		isSame := func(use []float64) bool { return slices.Equal(use, devices) }
+		if !slices.ContainsFunc(usesByModel[t.Model], isSame) {
 			usesByModel[t.Model] = append(usesByModel[t.Model], devices)
 		}
 	}

@@ -30,7 +30,8 @@ func OnePipelineEach(ctx context.Context, solver milp.Solver, choice *relaxation
 	catalogue := choice.Catalogue
 	program := &Program{problem: catalogue.Problem, catalogue: catalogue, Model: milp.New("one pipeline of every model")}
 	program.addMemoryRows(choice.AllowedTemplates)
-	usefulTemplates := slices.DeleteFunc(slices.Clone(choice.AllowedTemplates), func(i int) bool { return math.IsInf(choice.Losses[i], 1) }) // other templates carry nothing
+	carriesNothing := func(ti int) bool { return math.IsInf(choice.Losses[ti], 1) } // not even one replica of each stage fits
+	usefulTemplates := slices.DeleteFunc(slices.Clone(choice.AllowedTemplates), carriesNothing)
 	usedVars := program.requireOnePerModel(usefulTemplates)
 
 	// Each template takes the devices of one replica of each stage, and costs its loss.
@@ -99,9 +100,9 @@ func singleReplicaDevices(c *templates.Catalogue, t *stages.Template) []float64 
 }
 
 // JointMemory returns the first time-shared pool of which a device's memory is too small for every model to have some
-// pipeline, and the bytes per device that would do, for the reason why there is no plan. Of the choices of one template
-// for each model it takes that which needs the least memory beyond what devices have, as a part of that and summed over
-// pools. If memory is enough, or the solver finds no answer, it returns 0 bytes.
+// pipeline, and the bytes per device that would do, for the reason why there is no plan. It picks one template for each
+// model so that devices lack the least memory: as a part of the memory that they have, summed over pools. If memory is
+// enough, or the solver finds no answer, it returns 0 bytes.
 func JointMemory(ctx context.Context, solver milp.Solver, catalogue *templates.Catalogue) (pool int, bytes int64) {
 	templateSet := catalogue.AllTemplates()
 
@@ -110,7 +111,8 @@ func JointMemory(ctx context.Context, solver milp.Solver, catalogue *templates.C
 	program.addMemoryRows(templateSet)
 	for k, row := range program.memoryRows {
 		if row >= 0 {
-			program.Model.AddTerm(row, program.Model.AddVar("more "+catalogue.Problem.Pools[k].Kind, 0, milp.Inf, 1), -1)
+			missingVar := program.Model.AddVar("more "+catalogue.Problem.Pools[k].Kind, 0, milp.Inf, 1)
+			program.Model.AddTerm(row, missingVar, -1)
 		}
 	}
 	usedVars := program.requireOnePerModel(templateSet)

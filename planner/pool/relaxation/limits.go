@@ -49,11 +49,11 @@ func FindLimits(ctx context.Context, solver milp.Solver, choice *WaitChoice) []f
 		if ctx.Err() != nil || catalogue.Incomplete {
 			break
 		}
-		changed, err := withLongerSLO(choice, d)
+		relaxedCatalogue, err := withLongerSLO(choice, d)
 		if err != nil {
 			continue
 		}
-		solved, err := Solve(ctx, changed, solver, nil, changed.AllTemplates())
+		solved, err := Solve(ctx, relaxedCatalogue, solver, nil, relaxedCatalogue.AllTemplates())
 		add("slo "+catalogue.Problem.Models[d].Name, "+"+document.Duration(sloStep).String(), solved, err)
 	}
 	slices.SortStableFunc(limits, func(a, b formats.Limit) int { return cmp.Compare(b.Gain, a.Gain) })

@@ -40,15 +40,15 @@ func (c *WaitChoice) TemplatesByLoss() []int {
 // relaxation) and, of each model, the first n of byLoss that a plan can use (of finite loss). All are indexes in the
 // catalogue: byLoss by rising loss, and the result sorted and without duplicates.
 func (c *WaitChoice) PickTemplates(byLoss, basis []int, n int) []int {
-	pickedOfModel, picked := make([]int, len(c.Catalogue.Problem.Models)), slices.Clone(basis)
+	pickedOfModel, templateSet := make([]int, len(c.Catalogue.Problem.Models)), slices.Clone(basis)
 	for _, i := range byLoss {
 		if d := c.Catalogue.Templates[i].Model; pickedOfModel[d] < n && !math.IsInf(c.Losses[i], 1) {
 			pickedOfModel[d]++
-			picked = append(picked, i)
+			templateSet = append(templateSet, i)
 		}
 	}
-	slices.Sort(picked)
-	return slices.Compact(picked)
+	slices.Sort(templateSet)
+	return slices.Compact(templateSet)
 }
 
 // BestTemplates returns the templates with a rate in the relaxation and the n templates of least loss of each model, as

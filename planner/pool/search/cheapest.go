@@ -80,7 +80,8 @@ func raiseThroughput(ctx context.Context, search *planSearch) error {
 		}
 	}
 
-	// The program maximises the throughput on these devices, within the limit on moves.
+	// The program maximises the throughput on these devices, within the limit on moves. A throughput of 1e6 units is far
+	// above any that is possible, and so no limit.
 	program := programs.New(search.catalogue.WithProblem(p), programs.UnionTemplates(templates, search.incumbent.Plan.Pipelines), 1e6, 0)
 	if search.catalogue.Incomplete || search.problem.UsesBundles() {
 		program.FixReplicas(search.incumbent.Plan) // its replicas stay: only idle devices get further ones
@@ -115,15 +116,15 @@ func writePricedOutcome(ctx context.Context, search *planSearch, devicePrices []
 	}
 
 	// The price counts the devices that are used in the end.
-	written := search.outcome
-	for k, n := range placedDevices(&p, written.Pipelines) {
-		written.Value += devicePrices[k] * float64(n)
+	outcome := search.outcome
+	for k, n := range placedDevices(&p, outcome.Pipelines) {
+		outcome.Value += devicePrices[k] * float64(n)
 	}
-	written.Bound = min(search.displayValue(search.incumbent.ProvenBound()), written.Value)
-	if written.StoppedBy == milp.StoppedByProof && written.Value > written.Bound*(1+10*incumbent.ProvenGap) {
-		written.StoppedBy = milp.StoppedByWork // shares needed one more device than their sum
+	outcome.Bound = min(search.displayValue(search.incumbent.ProvenBound()), outcome.Value)
+	if outcome.StoppedBy == milp.StoppedByProof && outcome.Value > outcome.Bound*(1+10*incumbent.ProvenGap) {
+		outcome.StoppedBy = milp.StoppedByWork // shares needed one more device than their sum
 	}
-	return written, nil
+	return outcome, nil
 }
 
 // placedDevices returns, by pool, the number of devices that placed pipelines take: one more than the highest index of a

@@ -170,7 +170,8 @@ func (pairing *devicePairing) largerSplits(devices [][]int) [][][]int {
 				continue
 			}
 			idleCount := pairing.idleDevices(devices, i)
-			for step, extra := (idleCount+maxSplits-1)/maxSplits, 0; extra < idleCount; {
+			step := (idleCount + maxSplits - 1) / maxSplits // rounded up
+			for extra := 0; extra < idleCount; {
 				extra = min(extra+step, idleCount)
 				division := slices.Clone(devices)
 				division[d] = slices.Clone(devices[d])

@@ -13,7 +13,7 @@ import (
 // errNoPlan means that no whole replicas serve every model.
 var errNoPlan = errors.New("no plan serves every model")
 
-// ExplainError replaces an error that says only that there is no plan by one that names the reason: floors (the
+// explainError replaces an error that says only that there is no plan by one that names the reason: floors (the
 // least rates asked for) that exclude each other, or missing devices or memory. Other errors are returned as
 // they are.
 func (s *planSearch) explainError(ctx context.Context, err error) error {

@@ -85,20 +85,21 @@ func (f *floorSearch) largestPlan(ctx context.Context) (*problem.Outcome, error)
 	}
 	relaxed := f.search.problem.WithoutFloors()
 	for d := range relaxed.Models {
-		if relaxed.Models[d].Weight = models[d].MinRPS; relaxed.Models[d].Weight <= 0 {
+		relaxed.Models[d].Weight = models[d].MinRPS
+		if models[d].MinRPS <= 0 {
 			relaxed.Models[d].Weight = minFloor * floorlessWeight
 		}
 	}
 	o := &f.search.options
-	f.outcome, f.err = solveThroughput(ctx, relaxed, f.search.solver, problem.Options{Gap: floorPlanGap, Effort: o.Effort, Seed: o.Seed, NoPolish: true, NoDiagnosis: o.NoDiagnosis, EnoughRPS: 1})
+	options := problem.Options{Gap: floorPlanGap, Effort: o.Effort, Seed: o.Seed, NoPolish: true, NoDiagnosis: o.NoDiagnosis, EnoughRPS: 1}
+	f.outcome, f.err = solveThroughput(ctx, relaxed, f.search.solver, options)
 	return f.outcome, f.err
 }
 
-// areUnreachable reports whether it is known that no plan carries the floors (the least rates asked for), from the plan of
-// the largest part of them (largestPlan): its bound is below 1. If that plan was not looked for, it returns false. If
-// only the existence of a plan is asked (NoDiagnosis), a plan that carries less than the floors is enough, if it is
-// nearly the best one possible. Once the search has a plan that serves every model, or a plan runs already, it returns
-// false.
+// areUnreachable reports whether it is known that no plan carries the floors (the least rates asked for). It knows so if
+// the search for the plan of the largest part of them (largestPlan) was made and failed, or proved a bound below 1. If
+// only the existence of a plan is asked (NoDiagnosis), a part below 1 is enough if its bound is hardly higher. Once the
+// search has a plan that serves every model, or a plan runs already, it returns false.
 func (f *floorSearch) areUnreachable() bool {
 	switch {
 	case f.search.incumbent.ServesAll() || f.search.replan != nil:

@@ -48,8 +48,10 @@ func dropGroup(ctx context.Context, search *planSearch, group []int) error {
 		bound = max(bound, search.waitChoices[i].Bound)
 	}
 	slices.Sort(groupTemplates)
+	groupTemplates = slices.Compact(groupTemplates)
+
 	// Solve one program for the group, if it is small enough.
-	if groupTemplates = slices.Compact(groupTemplates); len(groupTemplates) <= maxSurvivors*search.options.Effort {
+	if len(groupTemplates) <= maxSurvivors*search.options.Effort {
 		options := search.options.WorkLimits(basisNodes)
 		options.Gap = 1 // any plan shows that there is one
 		sol, err := search.solver.Solve(ctx, search.goal.NewProgram(search.catalogue, groupTemplates, bound).Model, options)

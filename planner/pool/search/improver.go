@@ -57,7 +57,8 @@ func findFirstPlan(ctx context.Context, search *planSearch) (basis []int, stop b
 	}
 
 	// Next, scale the rates of the relaxation down until the replicas that carry them fit the devices.
-	if search.incumbent.RoundRelaxation(search.choice); search.incumbent.Plan != nil {
+	search.incumbent.RoundRelaxation(search.choice)
+	if search.incumbent.Plan != nil {
 		search.recordPhase("rounding", len(basis), milp.Stats{})
 		if search.shouldStop(ctx) {
 			return nil, true, nil
@@ -129,7 +130,8 @@ func solveLargePrograms(ctx context.Context, search *planSearch, basis []int) er
 		return err
 	}
 	// The plan is better now, so the sums of losses have less to look at.
-	if losses.LowerBound(search.choice, search.incumbent, &search.options, losses.LongFactor, search.recordPhase); search.shouldStop(ctx) {
+	losses.LowerBound(search.choice, search.incumbent, &search.options, losses.LongFactor, search.recordPhase)
+	if search.shouldStop(ctx) {
 		return nil
 	}
 	if search.replan != nil && search.options.Effort == 1 {
@@ -159,7 +161,8 @@ func solveLargePrograms(ctx context.Context, search *planSearch, basis []int) er
 func solveInteger(ctx context.Context, search *planSearch, name string, templates []int, nodes int64) (isOptimal bool, err error) {
 	// Start from the best plan, unless it breaks the wait choice in force: a template that the choice does not allow has
 	// an infinite loss.
-	hasStart := search.incumbent.Plan != nil && !slices.ContainsFunc(search.incumbent.Plan.Pipelines, func(c placement.PlanPipeline) bool { return math.IsInf(search.choice.Losses[c.Template], 1) })
+	isForbidden := func(c placement.PlanPipeline) bool { return math.IsInf(search.choice.Losses[c.Template], 1) }
+	hasStart := search.incumbent.Plan != nil && !slices.ContainsFunc(search.incumbent.Plan.Pipelines, isForbidden)
 	if hasStart {
 		templates = programs.UnionTemplates(templates, search.incumbent.Plan.Pipelines)
 	} else {
@@ -269,7 +272,12 @@ const wholeNodes = 400
 // replicas branches on replicas first and hardly gets to them. It does nothing where models may share devices,
 // for a price, for one model or very many, and where not all templates are known.
 func boundByWholeDevices(ctx context.Context, search *planSearch) error {
-	if search.goal.PoolCosts() != nil || search.catalogue.Incomplete || search.incumbent.Plan == nil || search.problem.HasTimeShared() || search.problem.UsesBundles() || search.problem.Rounding != problem.Slot || len(search.problem.Models) < 2 {
+	modelsMayShare := search.problem.HasTimeShared() || search.problem.Rounding != problem.Slot
+	if modelsMayShare || search.problem.UsesBundles() || len(search.problem.Models) < 2 {
+		return nil
+	}
+	minimisesPrice := search.goal.PoolCosts() != nil
+	if minimisesPrice || search.catalogue.Incomplete || search.incumbent.Plan == nil {
 		return nil
 	}
 

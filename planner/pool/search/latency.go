@@ -47,7 +47,9 @@ func reduceLatency(ctx context.Context, search *planSearch) error {
 		t := &search.catalogue.Templates[ti]
 		pipelines[i] = placement.PlanPipeline{Template: ti, Model: t.Model, RPS: solved.UsedRates[i] * search.catalogue.Units.ModelRPS[t.Model], Replicas: make([]int, len(t.Stages))}
 	}
-	if plan := placement.Recompute(search.catalogue, pipelines); plan != nil && plan.Value >= search.catalogue.UnitsToRate(minValue)*(1-1e-9) && meanLatency(search, plan) < meanLatency(search, search.incumbent.Plan) {
+	plan := placement.Recompute(search.catalogue, pipelines)
+	isGoodEnough := plan != nil && plan.Value >= search.catalogue.UnitsToRate(minValue)*(1-1e-9)
+	if isGoodEnough && meanLatency(search, plan) < meanLatency(search, search.incumbent.Plan) {
 		search.incumbent.Plan = plan
 		if search.incumbent.Gap() > incumbent.ProvenGap {
 			search.stoppedBy = milp.StoppedByGap

@@ -37,20 +37,22 @@ func reduceMoves(ctx context.Context, search *planSearch) error {
 	if search.replan == nil || search.problem.UsesBundles() || ctx.Err() != nil {
 		return nil
 	}
-	movedNow := search.replan.MovedDevices(search.incumbent.Plan.Pipelines)
-	if movedNow == 0 || preferRunning(ctx, search) {
+	movedDevices := search.replan.MovedDevices(search.incumbent.Plan.Pipelines)
+	if movedDevices == 0 || preferRunning(ctx, search) {
 		return nil
 	}
 
 	// A program over the small set of templates that minimises the moves.
 	minValue := min(search.incumbent.Value(), search.incumbent.ProvenBound()*(1-search.options.Gap)) * (1 - 1e-9)
-	program := programs.New(search.catalogue, programs.UnionTemplates(search.choice.BestTemplates(search.templatesPerModel()), search.incumbent.Plan.Pipelines, search.replan.Pipelines), max(search.incumbent.ChoiceBound, minValue), minValue)
-	program.MinimizeMoves(search.replan, movedNow)
+	templates := programs.UnionTemplates(search.choice.BestTemplates(search.templatesPerModel()), search.incumbent.Plan.Pipelines, search.replan.Pipelines)
+	program := programs.New(search.catalogue, templates, max(search.incumbent.ChoiceBound, minValue), minValue)
+	program.MinimizeMoves(search.replan, movedDevices)
 	options := search.options.WorkLimits(moveNodes)
 	// Plans that move less than half a device fewer are not looked for.
 	options.AbsGap = 0.5
 	return polishBy(ctx, search, "fewest moves", "the fewest devices that move", program, options, func(found *placement.Plan) bool {
-		return found.Value >= search.catalogue.UnitsToRate(minValue)*(1-1e-9) && search.replan.MovedDevices(found.Pipelines) < movedNow && placement.UnpackablePool(search.catalogue, found) < 0
+		isGoodEnough := found.Value >= search.catalogue.UnitsToRate(minValue)*(1-1e-9)
+		return isGoodEnough && search.replan.MovedDevices(found.Pipelines) < movedDevices && placement.UnpackablePool(search.catalogue, found) < 0
 	})
 }
 
@@ -81,7 +83,8 @@ func preferRunning(ctx context.Context, search *planSearch) bool {
 	search.incumbent.Plan = running
 	losses.LowerBound(search.choice, search.incumbent, &search.options, 1, search.recordPhase)
 	isEnough := search.goal.RelativeGap(search.goal.ScoreOf(search.catalogue, running), search.incumbent.ProvenBound()) <= search.options.Gap
-	if search.incumbent.KeepIfBetter(improved); isEnough {
+	search.incumbent.KeepIfBetter(improved)
+	if isEnough {
 		search.incumbent.Plan = running
 	}
 	search.shouldStop(ctx) // the bound may have changed: note anew why the search ends

@@ -92,7 +92,10 @@ func (s *planSearch) generateTemplates(ctx context.Context) error {
 	// Templates of the plan that runs take part in any case.
 	var runningTemplates []stages.Template
 	if s.options.RunningPlan != nil {
-		placement.NewRunningState(s.problem, s.options.RunningPlan, func(t *stages.Template) int { runningTemplates = append(runningTemplates, *t); return 0 })
+		placement.NewRunningState(s.problem, s.options.RunningPlan, func(t *stages.Template) int {
+			runningTemplates = append(runningTemplates, *t)
+			return 0 // there is no catalogue yet: setCatalogue reads the running plan again
+		})
 	}
 	generation, solved, err := relaxation.GenerateColumns(ctx, s.problem, s.solver, s.goal.PoolCosts(), runningTemplates)
 	if generation != nil {
@@ -249,7 +252,7 @@ func (s *planSearch) requirePlan(ctx context.Context) error {
 	return s.explainError(ctx, errNoPlan)
 }
 
-// DisplayValue returns a score as users see it: requests/s per weight, or a price.
+// displayValue returns a score as users see it: requests/s per weight, or a price.
 func (s *planSearch) displayValue(score float64) float64 {
 	return s.goal.DisplayValue(s.catalogue, score)
 }
@@ -306,7 +309,10 @@ func (s *planSearch) reachedEnough() bool {
 	if s.options.EnoughRPS <= 0 {
 		return false
 	}
-	return s.incumbent.Plan != nil && s.incumbent.Plan.Value >= s.options.EnoughRPS || s.options.NoDiagnosis && s.catalogue.UnitsToRate(s.incumbent.ProvenBound()) < s.options.EnoughRPS*(1-problem.FloorTolerance)
+	if s.incumbent.Plan != nil && s.incumbent.Plan.Value >= s.options.EnoughRPS {
+		return true
+	}
+	return s.options.NoDiagnosis && s.catalogue.UnitsToRate(s.incumbent.ProvenBound()) < s.options.EnoughRPS*(1-problem.FloorTolerance)
 }
 
 // missesLeast reports whether no plan can have the throughput below which a plan is of no use. Before there is a

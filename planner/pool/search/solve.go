@@ -60,21 +60,21 @@ func writeOutcome(ctx context.Context, search *planSearch) (*problem.Outcome, er
 	if err != nil {
 		return nil, err
 	}
-	written := search.outcome
+	outcome := search.outcome
 	// A replica that found no place was left out, so the proof is not of this plan.
-	if plan.Value < search.incumbent.Plan.Value && written.StoppedBy == milp.StoppedByProof {
-		search.stoppedBy, written.StoppedBy = milp.StoppedByWork, milp.StoppedByWork
+	if plan.Value < search.incumbent.Plan.Value && outcome.StoppedBy == milp.StoppedByProof {
+		search.stoppedBy, outcome.StoppedBy = milp.StoppedByWork, milp.StoppedByWork
 	}
 	search.incumbent.Plan = plan
-	written.Value = plan.Value
-	written.Bound = max(search.catalogue.UnitsToRate(search.incumbent.ProvenBound()), plan.Value)
+	outcome.Value = plan.Value
+	outcome.Bound = max(search.catalogue.UnitsToRate(search.incumbent.ProvenBound()), plan.Value)
 	if !search.options.NoPolish {
-		written.Limits = relaxation.FindLimits(ctx, search.solver, search.choice)
+		outcome.Limits = relaxation.FindLimits(ctx, search.solver, search.choice)
 	}
 	if ctx.Err() != nil {
-		written.StoppedBy = milp.StoppedByInterrupt
+		outcome.StoppedBy = milp.StoppedByInterrupt
 	}
-	return written, nil
+	return outcome, nil
 }
 
 // placeOutcome places the best plan on the devices of a catalogue's problem, and writes into the outcome what runs there
@@ -84,15 +84,15 @@ func placeOutcome(ctx context.Context, search *planSearch, catalogue *templates.
 	if plan == nil {
 		return nil, fmt.Errorf("placing the plan: no replica can be left out to make %d pipelines fit", len(search.incumbent.Plan.Pipelines))
 	}
-	written := search.outcome
-	written.Warnings, written.RPS, written.StoppedBy = warnings, plan.ModelRPS, search.stoppedBy
-	written.Pipelines = placement.PlacedPipelines(catalogue, plan, places)
+	outcome := search.outcome
+	outcome.Warnings, outcome.RPS, outcome.StoppedBy = warnings, plan.ModelRPS, search.stoppedBy
+	outcome.Pipelines = placement.PlacedPipelines(catalogue, plan, places)
 	if search.replan != nil {
-		written.MovedDevices = search.replan.CountLoading(written.Pipelines)
+		outcome.MovedDevices = search.replan.CountLoading(outcome.Pipelines)
 	}
 	if ctx.Err() != nil {
 		// The proof was complete before the interruption, but what came after it was cut short.
-		written.StoppedBy = milp.StoppedByInterrupt
+		outcome.StoppedBy = milp.StoppedByInterrupt
 	}
 	return plan, nil
 }
@@ -110,7 +110,8 @@ func movedTooMuch(ctx context.Context, search *planSearch, movedDevices int) boo
 		return false
 	}
 	excess := float64(movedDevices) - search.options.RunningPlan.MaxMoved*float64(search.problem.TotalDevices())
-	if search.replan.NumSearches++; excess <= 1e-9 || search.replan.NumSearches == moveTries || search.replan.MaxMoved == 0 {
+	search.replan.NumSearches++
+	if excess <= 1e-9 || search.replan.NumSearches == moveTries || search.replan.MaxMoved == 0 {
 		return false
 	}
 	search.replan.MaxMoved = max(search.replan.MaxMoved-excess, 0)

@@ -74,7 +74,8 @@ func LimitBlocks(p *problem.Problem) int {
 		return &limitedProblem
 	}
 
-	// The largest number of blocks, at least 1, with which the templates are within the limit.
+	// The largest number of blocks, at least 1, with which the templates are within the limit: the least n for which n+1
+	// blocks exceed it.
 	maxBlocks := 0
 	for d := range p.Models {
 		maxBlocks = max(maxBlocks, p.Models[d].NumBlocks())

@@ -139,7 +139,8 @@ func (s *Table) CheapestTemplates(devicePrices []float64, n int) []int {
 	}
 	for i := range s.Len() {
 		if cost := s.CostPerRPS(i, devicePrices); cost < limit {
-			if candidates = append(candidates, pricedTemplate{cost, i}); len(candidates) == 2*n {
+			candidates = append(candidates, pricedTemplate{cost, i})
+			if len(candidates) == 2*n {
 				keepCheapest()
 			}
 		}

@@ -24,7 +24,7 @@ func ReplaceByBuckets(d *kind.Documents) (assumptions []string, err error) {
 	if d.Profile == nil || models == nil {
 		return nil, nil
 	}
-	var planned formats.WorkloadModels
+	var plannedModels formats.WorkloadModels
 	for i := range models {
 		m := &models[i]
 		path := fmt.Sprintf("models[%d].lengths", i)
@@ -36,7 +36,7 @@ func ReplaceByBuckets(d *kind.Documents) (assumptions []string, err error) {
 				return nil, d.FieldError("workload", path, "lengths", "none: the profile has "+m.Model+" at one size",
 					"plan profile --shape INPUT=1x32:1x128:1x512 measures a model at several")
 			}
-			planned = append(planned, *m)
+			plannedModels = append(plannedModels, *m)
 			continue
 		}
 
@@ -54,7 +54,7 @@ func ReplaceByBuckets(d *kind.Documents) (assumptions []string, err error) {
 			bucketModel.Model, bucketModel.Lengths = b.Model, nil
 			bucketModel.Weight = cmp.Or(m.Weight, 1) * shares[k]
 			bucketModel.MinRPS, bucketModel.BatchBuildRPS = m.MinRPS*shares[k], m.BatchBuildRPS*shares[k]
-			planned = append(planned, bucketModel)
+			plannedModels = append(plannedModels, bucketModel)
 			shareTexts = append(shareTexts, fmt.Sprintf("%.3g %% in %s", 100*shares[k], b.Model))
 		}
 		basis := "by the lengths of the workload"
@@ -64,7 +64,7 @@ func ReplaceByBuckets(d *kind.Documents) (assumptions []string, err error) {
 		assumptions = append(assumptions, fmt.Sprintf("requests for %s: %s (%s)", m.Key(), strings.Join(shareTexts, ", "), basis))
 	}
 	workload := *d.Workload
-	workload.Section = planned
+	workload.Section = plannedModels
 	d.Workload = &workload
 	return assumptions, nil
 }
@@ -91,12 +91,12 @@ func bucketShares(d *kind.Documents, m *formats.WorkloadModel, buckets []*format
 				"name the buckets as models, each with its weight: "+b.Model)
 		}
 		sizes = append(sizes, fmt.Sprint(length))
-		upTo, lower := arrivals.ShareUpTo(m.Lengths, length), shareSoFar
+		shareUpTo, lower := arrivals.ShareUpTo(m.Lengths, length), shareSoFar
 		if b.Bucket.Padding == nil {
 			lower = arrivals.ShareUpTo(m.Lengths, length-1)
-			unpaddedShare += lower - shareSoFar
+			unpaddedShare += lower - shareSoFar // requests longer than the bucket before and shorter than this one
 		}
-		shares[k], shareSoFar = max(upTo-lower, 0), max(upTo, shareSoFar)
+		shares[k], shareSoFar = max(shareUpTo-lower, 0), max(shareUpTo, shareSoFar)
 	}
 
 	// Refuse lengths that no bucket takes.

@@ -65,7 +65,7 @@ func (c *planChecker) latencyPairs() []kind.FigurePair {
 			continue
 		}
 		if oldModel, newModel := certifiedModel(c.Promised, key), certifiedModel(c.Plan, key); oldModel != nil && newModel != nil && oldModel.P99US != newModel.P99US {
-			pairs = append(pairs, kind.FigurePair{Metric: "p99", Subject: key.String() + " (certified)", Old: float64(oldModel.P99US) / 1000, New: float64(newModel.P99US) / 1000, Unit: "us"})
+			pairs = append(pairs, kind.FigurePair{Metric: "p99", Subject: key.String() + " (certified)", Old: recompute.Micros(oldModel.P99US.D()), New: recompute.Micros(newModel.P99US.D()), Unit: "us"})
 		}
 		if latencyToday := c.carried.latency[i]; latencyToday > 0 {
 			latencyPromised := slowestPipeline(&c.Promised.Deployment[oldIndex])

@@ -21,7 +21,8 @@ func (c *planChecker) checkServedTimes(profileModel *formats.ProfileModel, m *fo
 			return
 		}
 		c.checkInterval(m, s, b, today, path)
-		if hasMean = hasMean && today.Mean > 0; hasMean {
+		hasMean = hasMean && today.Mean > 0
+		if hasMean {
 			pauseToday = pauseTime(profileModel, s)
 		} else {
 			today.Mean = 0
@@ -42,19 +43,23 @@ func (c *planChecker) checkServedTimes(profileModel *formats.ProfileModel, m *fo
 	}
 }
 
-// checkInterval compares the longest time that a batch of this size may take with today's. Batch sizes between
-// measured ones have a range of times; without any, the longest is the planned time itself, which is compared with
-// the pipeline.
+// checkInterval compares the longest time that a batch of this size may take with today's. A size between measured ones
+// has an interval of times, whose upper end is the longest. A plan states the intervals of all sizes or, if all sizes were
+// measured, none; then the longest time is the planned time itself. If neither the plan nor today's profile has an
+// interval, nothing is compared here, because checkStages compares the planned times.
 func (c *planChecker) checkInterval(m *formats.Deployed, s *formats.Stage, batch int, today recompute.BatchTime, path string) {
-	if s.InferRangeUS == nil && today.Max == today.Median || batch > len(s.InferRangeUS) && s.InferRangeUS != nil {
+	if s.InferRangeUS == nil && today.Max == today.Median {
 		return
 	}
-	plannedMost := s.InferUS[batch-1]
-	if s.InferRangeUS != nil {
-		plannedMost = s.InferRangeUS[batch-1][1]
+	if s.InferRangeUS != nil && batch > len(s.InferRangeUS) {
+		return // the plan states no interval of this size
 	}
-	if recompute.Differs(plannedMost.D(), today.Max) {
-		c.AddWarning("latency", fmt.Sprintf("%s.infer_range_us[%d]", path, batch-1), plannedMost.String(), document.Micros(today.Max).String(), "%s on %s at batch %d takes another time at most than the plan says", m.Model, s.Device, batch)
+	plannedMax := s.InferUS[batch-1]
+	if s.InferRangeUS != nil {
+		plannedMax = s.InferRangeUS[batch-1][1]
+	}
+	if recompute.Differs(plannedMax.D(), today.Max) {
+		c.AddWarning("latency", fmt.Sprintf("%s.infer_range_us[%d]", path, batch-1), plannedMax.String(), document.Micros(today.Max).String(), "%s on %s at batch %d takes another time at most than the plan says", m.Model, s.Device, batch)
 	}
 }
 
