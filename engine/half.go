@@ -15,6 +15,7 @@ func ToFP16(x float32) uint16 {
 		return sign | uint16(math.RoundToEven(float64(math.Float32frombits(abs))*(1<<24)))
 	}
 	abs += 0xfff + abs>>13&1 // round the 13 bits that are dropped, ties to even
+	// The exponent's bias is 127 in float32 and 15 in float16: subtract the difference, 112, from the exponent's bits.
 	return sign | uint16((abs-0x3800_0000)>>13)
 }
 

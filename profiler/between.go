@@ -78,7 +78,7 @@ func spreadOf(runs []*formats.Profile, device string) (spread float64, ok bool) 
 					mean += math.Log(t)
 				}
 			}
-			if len(logs) < len(runs) {
+			if len(logs) < len(runs) { // a run has not measured it
 				continue
 			}
 			mean /= float64(len(logs))

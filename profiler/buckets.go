@@ -41,11 +41,13 @@ func openVariants(ctx context.Context, r *runner, path string) ([]modelVariant, 
 		out = append(out, modelVariant{m, info})
 	}
 	out = slices.CompactFunc(out, func(a, b modelVariant) bool { return sameInputs(a.info.inputs, b.info.inputs) })
+	// Sizes that are given for all models may all be the same for this one. It then has no buckets, unless they were
+	// asked for by its name or are in the profile.
 	if len(sizes) == 1 || len(out) == 1 && len(r.options.Buckets[name]) == 0 && len(r.options.profileBuckets(name)) == 0 {
 		return out[:1], nil
 	}
 
-	// Order the sizes, and name them as buckets.
+	// Order the sizes, drop equal ones that were not neighbours before, and name the rest as buckets.
 	slices.SortStableFunc(out, func(a, b modelVariant) int {
 		return formats.CompareSizes(tensorInfos(a.info.inputs), tensorInfos(b.info.inputs))
 	})
@@ -97,11 +99,11 @@ func nameBuckets(list []modelVariant, path string) error {
 	}
 
 	// Name each size after its dimensions.
-	in, out := axes(func(m *modelInfo) []engine.Spec { return m.inputs }), axes(func(m *modelInfo) []engine.Spec { return m.outputs })
+	inputAxes, outputAxes := axes(func(m *modelInfo) []engine.Spec { return m.inputs }), axes(func(m *modelInfo) []engine.Spec { return m.outputs })
 	names := map[string]bool{}
 	for i := range list {
 		m := &list[i].info
-		m.inputAxes, m.outputAxes, m.bucket = in, out, &formats.Bucket{BaseModel: m.baseModel}
+		m.inputAxes, m.outputAxes, m.bucket = inputAxes, outputAxes, &formats.Bucket{BaseModel: m.baseModel}
 		m.name = formats.BucketName(m.baseModel, inputInfos(m))
 		if names[m.name] {
 			return inputError("%s: two of its sizes would be called %s", path, m.name)
@@ -150,7 +152,7 @@ func (o *Options) optionsBySize(name string) []*Options {
 		out = append(out, o)
 	}
 
-	// Sizes that the profile has.
+	// Sizes that the profile has. readModel takes them from the entry basedOn.
 	for _, m := range known {
 		sized := *o
 		sized.basedOn, sized.Dims = m, nil
@@ -209,8 +211,8 @@ func (f *bucketFamily) setPadding(ctx context.Context) error {
 	}
 	for _, j := range list {
 		// A length of 0 means that no single length tells the buckets apart.
-		in := inputInfos(&j.info)
-		if formats.BucketLength(append(in, outputInfos(&j.info)...)) == 0 || formats.BucketLength(in) == 0 {
+		inputs := inputInfos(&j.info)
+		if formats.BucketLength(append(inputs, outputInfos(&j.info)...)) == 0 || formats.BucketLength(inputs) == 0 {
 			warnExact("they differ in more than a length")
 			return nil
 		}
@@ -263,11 +265,12 @@ func (f *bucketFamily) paddingDiff(ctx context.Context, smaller, larger *modelJo
 
 	// Copy the request into the larger bucket, padded with zeros. The mask has ones for the request.
 	for i, t := range bound[0].Inputs() {
-		spec, to := t.Spec(), bound[1].Inputs()[i]
+		spec, target := t.Spec(), bound[1].Inputs()[i]
 		data := make([]byte, spec.BytesAt(t.Batch()))
 		if i == mask {
-			ones := graph.Literal{Values: []float64{1}}
-			if data, err = ones.Fill(spec.Type, int64(len(data)/spec.Type.Size()), int64(len(data)/spec.Type.Size())); err != nil {
+			one := graph.Literal{Values: []float64{1}} // a single value fills the whole tensor
+			elements := int64(len(data) / spec.Type.Size())
+			if data, err = one.Fill(spec.Type, elements, elements); err != nil {
 				return 0, err
 			}
 			if err := t.Write(data); err != nil {
@@ -276,9 +279,9 @@ func (f *bucketFamily) paddingDiff(ctx context.Context, smaller, larger *modelJo
 		} else if err := t.Read(data); err != nil {
 			return 0, err
 		}
-		padded := make([]byte, to.Spec().BytesAt(to.Batch()))
-		engine.CopyCorner(padded, to.Spec().ShapeAt(to.Batch()), data, spec.ShapeAt(t.Batch()), spec.Type.Size())
-		if err := to.Write(padded); err != nil {
+		padded := make([]byte, target.Spec().BytesAt(target.Batch()))
+		engine.CopyCorner(padded, target.Spec().ShapeAt(target.Batch()), data, spec.ShapeAt(t.Batch()), spec.Type.Size())
+		if err := target.Write(padded); err != nil {
 			return 0, err
 		}
 	}
@@ -295,6 +298,7 @@ func (f *bucketFamily) paddingDiff(ctx context.Context, smaller, larger *modelJo
 		if err := errors.Join(t.Read(want), answer.Read(got)); err != nil {
 			return 0, err
 		}
+		// Move the part of the larger answer that has the smaller one's shape to the front, in place.
 		engine.CopyCorner(got, spec.ShapeAt(t.Batch()), got, answer.Spec().ShapeAt(answer.Batch()), spec.Type.Size())
 		maxDiff = max(maxDiff, maxRelativeDiff(spec.Type, got[:len(want)], want))
 	}

@@ -106,7 +106,7 @@ func (o *CompletionOptions) askModel(ctx context.Context, client *llm.Client, m 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var mu sync.Mutex
-	nextSample, answered := 0, 0
+	nextRow, answered := 0, 0
 	var wg sync.WaitGroup
 
 	// Each worker takes the next sample until none is left.
@@ -114,8 +114,8 @@ func (o *CompletionOptions) askModel(ctx context.Context, client *llm.Client, m 
 		wg.Go(func() {
 			for {
 				mu.Lock()
-				row := nextSample
-				nextSample++
+				row := nextRow
+				nextRow++
 				mu.Unlock()
 				if row >= len(sampleOrder) || ctx.Err() != nil {
 					return
@@ -126,8 +126,7 @@ func (o *CompletionOptions) askModel(ctx context.Context, client *llm.Client, m 
 					return
 				}
 				p := optionProbabilities(tokens, o.Options)
-				// Take the most likely option. Without one (class -1), the answer is wrong, and its certainty stays
-				// 0.
+				// Take the most likely option. Without one (class -1), the answer is wrong with certainty 0.
 				class := -1
 				if slices.Max(p) > 0 {
 					class = slices.Index(p, slices.Max(p))
@@ -161,7 +160,8 @@ func (o *CompletionOptions) askModel(ctx context.Context, client *llm.Client, m 
 func optionProbabilities(tokens map[string]float64, options []string) []float64 {
 	p := make([]float64, len(options))
 
-	// Add every token's probability to the only option that it may stand for.
+	// Add every token's probability to the only option that it may stand for. The order is fixed, so that sums are
+	// rounded the same each time.
 	for _, token := range slices.Sorted(maps.Keys(tokens)) {
 		text, index, matches := trimmedToken(token), -1, 0
 		if text == "" {

@@ -69,7 +69,7 @@ func cpuDevice(devices []engine.Device, n int) (engine.Device, error) {
 			break
 		}
 	}
-	if d.Name == "" || strings.HasSuffix(d.Name, " CPU") {
+	if d.Name == "" || strings.HasSuffix(d.Name, " CPU") { // the engine knows only the architecture ("amd64 CPU")
 		if name := cpuName(); name != "" {
 			d.Name = name
 		}
@@ -217,6 +217,8 @@ func kernelVersion() string {
 func hostCopyGbps() float64 {
 	const halfBytes = 32 << 20
 	memory := make([]byte, 2*halfBytes)
+	// Write to every page of the source. Pages that were never written may all be one page of zeros, which fits into
+	// the caches.
 	for i := 0; i < halfBytes; i += 4096 {
 		memory[i] = byte(i >> 12)
 	}
@@ -224,7 +226,7 @@ func hostCopyGbps() float64 {
 }
 
 // copyGbps times run, which copies size bytes, and returns the rate of the fastest of five copies in gigabits per
-// second, rounded to two decimals. It returns 0 if a copy fails.
+// second, rounded down to two decimals. It returns 0 if a copy fails.
 func copyGbps(size int64, run func() error) float64 {
 	var fastest time.Duration
 	for i := range 6 {
@@ -240,5 +242,6 @@ func copyGbps(size int64, run func() error) float64 {
 	if fastest <= 0 {
 		return 0
 	}
-	return float64(int64(float64(size)*8/fastest.Seconds()/1e7)) / 100
+	hundredths := int64(float64(size) * 8 / fastest.Seconds() / 1e7) // of a gigabit (1e9 bits) per second
+	return float64(hundredths) / 100
 }

@@ -27,7 +27,7 @@ func maxRelativeDiff(t engine.DType, got, want []byte) float64 {
 		valueOf = func(b []byte) float64 { return math.Float64frombits(binary.LittleEndian.Uint64(b)) }
 	case engine.F16:
 		valueOf = func(b []byte) float64 { return float64(engine.FromFP16(binary.LittleEndian.Uint16(b))) }
-	case engine.BF16:
+	case engine.BF16: // the upper half of a float32
 		valueOf = func(b []byte) float64 {
 			return float64(math.Float32frombits(uint32(binary.LittleEndian.Uint16(b)) << 16))
 		}

@@ -131,7 +131,7 @@ func (r *runner) mergeFile(theirs *formats.Profile) {
 		}
 	}
 
-	// Add the device kind and the notes.
+	// Add the device kind, if this run has recorded measurements on it and so charged its time, and the notes.
 	if i := slices.IndexFunc(r.profile.Devices, func(d formats.ProfileDevice) bool { return d.Device == r.dev.Kind }); i >= 0 && r.chargedTime > 0 {
 		putDevice(theirs, r.profile.Devices[i])
 	}

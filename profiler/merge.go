@@ -21,10 +21,10 @@ func Merge(dst, src *formats.Profile) error {
 	// Refuse profiles in which a model is cut in two ways.
 	for i := range src.Models {
 		model := &src.Models[i]
-		to := findModel(dst, model)
-		if to != nil && sameSource(to, model) && !formats.SameCuts(to.Blocks, model.Blocks) {
+		known := findModel(dst, model)
+		if known != nil && sameSource(known, model) && !formats.SameCuts(known.Blocks, model.Blocks) {
 			return fmt.Errorf("%w: model %s: cut into %d blocks in one profile and into %d at other places in the other: measure one of them again with the other's cuts (plan profile -o the other's file)",
-				ErrInput, model.Model, len(to.Blocks), len(model.Blocks))
+				ErrInput, model.Model, len(known.Blocks), len(model.Blocks))
 		}
 	}
 
@@ -37,15 +37,15 @@ func Merge(dst, src *formats.Profile) error {
 	}
 	for i := range src.Models {
 		model := &src.Models[i]
-		to := putModel(dst, model)
+		entry := putModel(dst, model)
 		for _, m := range model.Measurements {
-			putMeasurement(to, m)
+			putMeasurement(entry, m)
 		}
 	}
 	mergeLLMs(dst, src)
 	for _, n := range src.Notes {
-		key, _, _ := strings.Cut(n, noteSep)
-		putNote(dst, key, n)
+		subject, _, _ := strings.Cut(n, noteSep)
+		putNote(dst, subject, n)
 	}
 	return nil
 }
@@ -107,24 +107,24 @@ func putDevice(dst *formats.Profile, d formats.ProfileDevice) *formats.ProfileDe
 	return &dst.Devices[len(dst.Devices)-1]
 }
 
-// putMeasurement replaces or adds a measurement and keeps their order: by
-// device kind, share and batch.
-func putMeasurement(to *formats.ProfileModel, m formats.Measurement) {
-	i, found := slices.BinarySearchFunc(to.Measurements, m, func(a, b formats.Measurement) int {
+// putMeasurement replaces or adds a measurement in a model's entry of a profile, and keeps their order: by device
+// kind, share and batch.
+func putMeasurement(entry *formats.ProfileModel, m formats.Measurement) {
+	i, found := slices.BinarySearchFunc(entry.Measurements, m, func(a, b formats.Measurement) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Share, b.Share), cmp.Compare(a.Batch, b.Batch))
 	})
 	if found {
-		to.Measurements[i] = m
+		entry.Measurements[i] = m
 		return
 	}
 	// Documents from elsewhere may have another order, so search all entries.
-	for k := range to.Measurements {
-		if h := to.Measurements[k]; h.Device == m.Device && h.Share == m.Share && h.Batch == m.Batch {
-			to.Measurements[k] = m
+	for k := range entry.Measurements {
+		if known := entry.Measurements[k]; known.Device == m.Device && known.Share == m.Share && known.Batch == m.Batch {
+			entry.Measurements[k] = m
 			return
 		}
 	}
-	to.Measurements = slices.Insert(slices.Clip(to.Measurements), i, m)
+	entry.Measurements = slices.Insert(slices.Clip(entry.Measurements), i, m) // into a new list: others may share the old one
 }
 
 // dropMeasurements removes a device kind's measurements from a model.

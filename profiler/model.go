@@ -98,6 +98,7 @@ func openONNX(ctx context.Context, path string, o *Options) (model, error) {
 	}
 	if err == nil {
 		m := onnxModel{chain: chain, values: options.Values, operators: operators}
+		// A seed that is used makes the model's identity differ from the hash of its file. So may other options.
 		if o.Seed != 0 && graphModel.Identity != graphModel.SHA256 && lacksWeights(path, options) {
 			m.weights = fmt.Sprintf("random with seed %d, the file has none", o.Seed)
 		}

@@ -21,6 +21,7 @@ var mpsFolders = []string{"/usr/local/nvidia/bin", "/usr/bin", "/opt/nvidia/bin"
 
 // findMPS returns the path of the program that controls CUDA's Multi-Process Service.
 func findMPS() (string, error) {
+	// Look in PATH first, and then in each folder until one has it.
 	path, err := exec.LookPath(mpsControl)
 	for _, dir := range mpsFolders {
 		if err == nil {
@@ -106,7 +107,7 @@ func (m *MPS) runControl(path, flag, input string) (string, error) {
 	cmd.Env = append(os.Environ(), m.Env()...)
 	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH")+string(filepath.ListSeparator)+filepath.Dir(path))
 	cmd.Stdin = strings.NewReader(input)
-	// Use files: with pipes, the daemon would keep them open.
+	// Use a file: the daemon would keep a pipe open, and Run waits until it is closed.
 	out, err := os.CreateTemp(m.log, "control-*")
 	if err != nil {
 		return "", err

@@ -308,7 +308,7 @@ func (p loadTarget) loadLogits(ctx context.Context, j *modelJob, b cutModel, nam
 		return nil, err
 	}
 	if len(sub.Outputs) == len(j.info.outputs) {
-		// Softmax changes neither type nor shape.
+		// If the slice has no additional output, describe one. Softmax changes neither type nor shape.
 		spec := j.info.outputs[0]
 		spec.Name = name
 		s := *sub

@@ -44,6 +44,7 @@ func UsedRanges(plan *formats.Plan) Ranges {
 		var list [][2]int
 		for s := range plan.Stages() {
 			isMeasured := s.Deployed.Model == m.Model && s.Deployed.NumBlocks == len(m.Blocks) && s.Device == device && s.Share == share
+			// The plan's batch is the largest that the stage runs, so smaller ones are measured, too.
 			if isMeasured && batch <= nextMeasuredBatch(m, device, share, s.Pipeline.Batch) {
 				list = append(list, s.Blocks)
 			}
@@ -99,7 +100,10 @@ func (r *runner) missingRanges(j *modelJob, key measurementKey) [][2]int {
 	known := j.entry.FindMeasurement(r.dev.Kind, key.share, key.batch)
 	return slices.DeleteFunc(slices.Compact(requested), func(b [2]int) bool {
 		n := len(m.Blocks)
-		return b[0] < 0 || b[1] > n || b[1]-b[0] < 2 || b[1]-b[0] == n || !r.options.Force && !j.measuresBlocks[key] && known != nil && hasRange(known, b)
+		if b[0] < 0 || b[1] > n || b[1]-b[0] < 2 || b[1]-b[0] == n {
+			return true // it is none
+		}
+		return !r.options.Force && !j.measuresBlocks[key] && known != nil && hasRange(known, b)
 	})
 }
 

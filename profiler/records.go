@@ -89,8 +89,8 @@ func CheckSamples(ctx context.Context, o RecordOptions) error {
 		if err != nil {
 			return err
 		}
-		in := m.info()
-		if err := o.checkShapes(&in); err != nil {
+		info := m.info()
+		if err := o.checkShapes(&info); err != nil {
 			return err
 		}
 	}
@@ -195,8 +195,14 @@ func (o *RecordOptions) checkShapes(model *modelInfo) error {
 	if len(model.inputs) != 1 || model.inputs[0].Type != engine.F32 {
 		return inputError("model %s: its inputs are %v: expected one of float32, for samples of %d values", model.name, model.inputs, o.Samples.Width)
 	}
-	// The batch of a model is 0 if its batch dimension is free. A float32 has 4 bytes.
-	if elements := model.inputs[0].BytesAt(2) - model.inputs[0].BytesAt(1); model.batch == 0 && elements != int64(4*o.Samples.Width) || model.batch > 0 && model.inputs[0].BytesAt(1) != int64(4*o.Samples.Width*model.batch) {
+	// The batch of a model is 0 if its batch dimension is free. A sample then has the bytes by which a batch of two is
+	// larger than a batch of one. A float32 has 4 bytes.
+	input := model.inputs[0]
+	inputBytes, expectedBytes := input.BytesAt(2)-input.BytesAt(1), int64(4*o.Samples.Width)
+	if model.batch > 0 {
+		inputBytes, expectedBytes = input.BytesAt(1), int64(4*o.Samples.Width*model.batch)
+	}
+	if inputBytes != expectedBytes {
 		return inputError("model %s: its input %s does not hold samples of %d values: a column per value is expected, behind the label", model.name, model.inputs[0], o.Samples.Width)
 	}
 	out := model.outputs[0]
@@ -214,11 +220,11 @@ func (o *RecordOptions) checkShapes(model *modelInfo) error {
 // PutRecords puts records into a profile. If it has records of the same models already, they are
 // replaced, and it returns true.
 func PutRecords(p *formats.Profile, rec *formats.Records) (replaced bool) {
-	at := slices.IndexFunc(p.Records, func(r formats.Records) bool {
+	index := slices.IndexFunc(p.Records, func(r formats.Records) bool {
 		return slices.EqualFunc(r.Models, rec.Models, func(a, b formats.ModelRecords) bool { return a.Model == b.Model })
 	})
-	if at >= 0 {
-		p.Records[at] = *rec
+	if index >= 0 {
+		p.Records[index] = *rec
 		return true
 	}
 	p.Records = append(p.Records, *rec)

@@ -41,8 +41,8 @@ func measureCeilings(ctx context.Context, p loadTarget, hostCopy func() float64)
 		return c // an engine that does not execute models
 	}
 	if e, ok := p.eng.(copyTimer); ok && !p.dev.IsCPU() {
-		if _, _, in, err := e.CopyRates(p.dev); err == nil {
-			c.memoryGBps = roundRate(2 * in / 1e9)
+		if _, _, inDevice, err := e.CopyRates(p.dev); err == nil {
+			c.memoryGBps = roundRate(2 * inDevice / 1e9) // a copied byte is read and written
 		}
 	} else if p.dev.IsCPU() {
 		c.memoryGBps = roundRate(readAndWritten(hostCopy()))
@@ -103,7 +103,7 @@ func matmulRate(ctx context.Context, p loadTarget) (float64, error) {
 	}
 	c := chainOf(blk)
 	defer c.close()
-	b, err := bindChain(c.blocks, size, nil)
+	b, err := bindChain(c.blocks, size, nil) // with as many rows as the matrix, so both factors are square
 	if err != nil {
 		return 0, err
 	}
@@ -130,7 +130,7 @@ func matmulRate(ctx context.Context, p loadTarget) (float64, error) {
 	if fastest <= 0 {
 		return 0, fmt.Errorf("a product of %d x %d took no time", size, size)
 	}
-	return 2 * math.Pow(float64(size), 3) / fastest.Seconds(), nil
+	return 2 * math.Pow(float64(size), 3) / fastest.Seconds(), nil // size³ multiplications, each with an addition
 }
 
 // chainOf returns a loaded model of one block.

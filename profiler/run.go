@@ -254,7 +254,9 @@ func (r *runner) planMeasurements() (skipped int) {
 	for _, j := range r.jobs {
 		for _, key := range r.requestedKeys(j) {
 			isHeld := j.hasProfileCut && j.entry.FindMeasurement(r.dev.Kind, key.share, key.batch) != nil
-			if j.measuresBlocks[key] = !r.options.Ranges.OnlyRanges && (r.options.Force || !isHeld); j.measuresBlocks[key] || len(r.missingRanges(j, key)) > 0 {
+			// missingRanges reads measuresBlocks, so set it first.
+			j.measuresBlocks[key] = !r.options.Ranges.OnlyRanges && (r.options.Force || !isHeld)
+			if j.measuresBlocks[key] || len(r.missingRanges(j, key)) > 0 {
 				j.todo = append(j.todo, key)
 				continue
 			}

@@ -100,7 +100,14 @@ func (s *sampler) warmUp(ctx context.Context, set *probeSet) error {
 		// Run until the time no longer falls. After runs of longRun or more, one that is not faster ends this,
 		// otherwise two in a row.
 		fastest, slowerRuns := time.Duration(0), 0
-		for i := 0; i < 10 && (i < 2 || slowerRuns < 1 || slowerRuns < 2 && fastest < longRun); i++ {
+		for i := range 10 {
+			enoughSlower := 2
+			if fastest >= longRun {
+				enoughSlower = 1
+			}
+			if i >= 2 && slowerRuns >= enoughSlower {
+				break
+			}
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -125,7 +132,7 @@ func (s *sampler) warmUp(ctx context.Context, set *probeSet) error {
 			}
 		}
 
-		// Repeat short runs so often that a sample takes at least minSample, but not without limit.
+		// Repeat short runs so often that a sample takes at least minSample, but at most 65 times.
 		p.reps = 1
 		if fastest < minSample {
 			p.reps = int(minSample/max(fastest, minSample/64)) + 1
@@ -137,8 +144,9 @@ func (s *sampler) warmUp(ctx context.Context, set *probeSet) error {
 func (s *sampler) isOutOfTime() bool { return !s.deadline.IsZero() && !s.now().Before(s.deadline) }
 
 // run samples the probe sets in turns, some rounds of each (a round times every probe once), until all are finished.
-// A set that other work disturbed is repeated, at most busyTries times, and its least busy try counts. If the context ends first, it returns the context's error.
-// The open sets keep their samples, and their stop reason is that they were interrupted.
+// A set that other work disturbed is repeated, at most busyTries times, and its least busy try counts. If the context
+// ends first, it returns the context's error. The open sets keep their samples, and their stop reason is that they
+// were interrupted.
 func (s *sampler) run(ctx context.Context, sets []*probeSet) error {
 	for _, set := range sets {
 		set.begun = s.now()
@@ -198,7 +206,8 @@ const (
 	maxTurns    = 16
 )
 
-// roundsPerTurn returns how many rounds a probe set gets in a row before the next set has its turn.
+// roundsPerTurn returns how many rounds a probe set gets in a row before the next set has its turn: as many as take a
+// fifth (1/turnDivisor) of the longest round of all sets, at least one and at most maxTurns.
 func roundsPerTurn(set *probeSet, sets []*probeSet) int {
 	if set.lastRoundTime <= 0 {
 		return 1
@@ -226,7 +235,7 @@ func markInterrupted(ctx context.Context, sets []*probeSet, err error) error {
 
 // oneRound runs every probe of the set once. An interrupted round leaves no sample behind.
 func (s *sampler) oneRound(ctx context.Context, set *probeSet) error {
-	if s.turn != nil {
+	if s.turn != nil { // wait for the turn of this run, and give it up at the end
 		defer s.turn()()
 	}
 	begin := s.now()

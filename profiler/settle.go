@@ -16,11 +16,11 @@ func PlannedModels(profilePath string, profile *formats.Profile, plan *formats.P
 	var out []string
 	for i := range plan.Deployment {
 		name := plan.Deployment[i].Model
-		at := slices.IndexFunc(profile.Models, func(m formats.ProfileModel) bool { return m.Model == name })
-		if at < 0 {
+		index := slices.IndexFunc(profile.Models, func(m formats.ProfileModel) bool { return m.Model == name })
+		if index < 0 {
 			return nil, inputError("%s: the plan runs %s, which is not in it", profilePath, name)
 		}
-		src := profile.Models[at].Source
+		src := profile.Models[index].Source
 		if src == nil || src.Path == "" {
 			return nil, inputError("%s does not say where the file of %s is: it was not measured here", profilePath, name)
 		}

@@ -106,7 +106,7 @@ func (w *stateWatch) summary() *formats.DeviceState {
 	}
 	out.WattsMedian, out.WattsMax = medianOf(watts), slices.Max(watts)
 	out.ClockMHzMin, out.ClockMHzMedian, out.MemoryMHz = slices.Min(clocks), medianOf(clocks), medianOf(memory)
-	out.ThrottledShare = float64(loweredReadings*1000/len(seen)) / 1000
+	out.ThrottledShare = float64(loweredReadings*1000/len(seen)) / 1000 // rounded down to three decimals
 	return out
 }
 

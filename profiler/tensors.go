@@ -19,13 +19,13 @@ var oipNames = map[engine.DType]string{
 }
 
 // inputInfos returns the profile's entries for a model's inputs, with the values that they are measured with.
-func inputInfos(in *modelInfo) []formats.TensorInfo {
-	out := tensorInfos(in.inputs)
+func inputInfos(model *modelInfo) []formats.TensorInfo {
+	out := tensorInfos(model.inputs)
 	for i := range out {
-		if in.inputAxes != nil {
-			out[i].DynamicAxes = in.inputAxes[i]
+		if model.inputAxes != nil {
+			out[i].DynamicAxes = model.inputAxes[i]
 		}
-		if v := in.values[out[i].Name].Values; len(v) <= maxStoredValues {
+		if v := model.values[out[i].Name].Values; len(v) <= maxStoredValues {
 			out[i].Value = v
 		}
 	}
@@ -33,11 +33,11 @@ func inputInfos(in *modelInfo) []formats.TensorInfo {
 }
 
 // outputInfos returns the profile's entries for a model's outputs.
-func outputInfos(in *modelInfo) []formats.TensorInfo {
-	out := tensorInfos(in.outputs)
+func outputInfos(model *modelInfo) []formats.TensorInfo {
+	out := tensorInfos(model.outputs)
 	for i := range out {
-		if in.outputAxes != nil {
-			out[i].DynamicAxes = in.outputAxes[i]
+		if model.outputAxes != nil {
+			out[i].DynamicAxes = model.outputAxes[i]
 		}
 	}
 	return out
@@ -76,7 +76,8 @@ func (v inputValues) fill(t engine.Tensor, sample int) error {
 		return fillSeeded(t, sample)
 	}
 	size := int64(spec.Type.Size())
-	data, err := value.Fill(spec.Type, spec.BytesAt(t.Batch())/size, spec.BytesAt(1)/size)
+	elements, perSample := spec.BytesAt(t.Batch())/size, spec.BytesAt(1)/size
+	data, err := value.Fill(spec.Type, elements, perSample)
 	if err != nil {
 		return inputError("input %q: %v", spec.Name, err)
 	}
@@ -93,8 +94,8 @@ func (v inputValues) fillAll(inputs []engine.Tensor, sample int) error {
 	return nil
 }
 
-// fillSeeded writes values into an input that follow from its name and the sample's number: floats are uniform in
-// [-1, 1). Integers and booleans are 0 or 1, which every vocabulary and mask accepts.
+// fillSeeded writes values into an input that follow from its name and the sample's number: float32 and float64 are
+// uniform in [-1, 1). All other types are 0 or 1, which every vocabulary and mask accepts.
 func fillSeeded(t engine.Tensor, sample int) error {
 	spec := t.Spec()
 	rng := seeded.New(1, "profiler/input/"+spec.Name+"/"+strconv.Itoa(sample))
@@ -112,7 +113,7 @@ func fillSeeded(t engine.Tensor, sample int) error {
 			binary.LittleEndian.PutUint16(b, uint16(rng.Uint32()&1)*0x3c00)
 		case engine.BF16: // 0x3f80 is 1
 			binary.LittleEndian.PutUint16(b, uint16(rng.Uint32()&1)*0x3f80)
-		default:
+		default: // the lowest byte of an integer or boolean comes first, and the others stay 0
 			b[0] = byte(rng.Uint32() & 1)
 		}
 	}

@@ -149,8 +149,8 @@ func (im *trtImport) checkInputs() error {
 	}
 
 	// Numbers of TensorRT do not mix with measured ones of the same device kind.
-	if h := im.device(); h != nil && (h.Engine != importedEngine || h.Provider != trtProvider) {
-		return inputError("the profile has %s from elsewhere (%s): import under another kind, such as %s-trt, or into another profile (-o)", h.Device, describeDevice(*h), h.Device)
+	if known := im.device(); known != nil && (known.Engine != importedEngine || known.Provider != trtProvider) {
+		return inputError("the profile has %s from elsewhere (%s): import under another kind, such as %s-trt, or into another profile (-o)", known.Device, describeDevice(*known), known.Device)
 	}
 	for _, r := range o.Runs {
 		if im.hasLayers && r.Layers == nil {
@@ -172,8 +172,8 @@ func (im *trtImport) device() *formats.ProfileDevice {
 		return nil
 	}
 	for i := range im.options.Profile.Devices {
-		if h := &im.options.Profile.Devices[i]; h.Device == im.options.Device.Device {
-			return h
+		if known := &im.options.Profile.Devices[i]; known.Device == im.options.Device.Device {
+			return known
 		}
 	}
 	return nil
@@ -213,15 +213,15 @@ func (im *trtImport) source() *formats.ModelSource {
 	if im.model == nil {
 		return nil
 	}
-	in := im.model.info()
-	return &formats.ModelSource{Path: relativeTo(im.options.OutPath, in.path), SHA256: in.sha256, Weights: in.files}
+	info := im.model.info()
+	return &formats.ModelSource{Path: relativeTo(im.options.OutPath, info.path), SHA256: info.sha256, Weights: info.files}
 }
 
 // asWhole makes the whole model one block, for runs of trtexec whose layers were not exported. Their block times stay
 // 0, and profile takes the time of the inference for the block.
 func (im *trtImport) asWhole() error {
-	if h := im.profileModel(); h != nil && len(h.Blocks) != 1 {
-		return inputError("%s is cut into %d blocks in the profile, and the runs have no layers: export them (--exportProfile)", im.options.Model, len(h.Blocks))
+	if known := im.profileModel(); known != nil && len(known.Blocks) != 1 {
+		return inputError("%s is cut into %d blocks in the profile, and the runs have no layers: export them (--exportProfile)", im.options.Model, len(known.Blocks))
 	}
 	im.blocks = []formats.Block{{Name: "block0"}}
 	if im.model != nil {

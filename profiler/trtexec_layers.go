@@ -41,9 +41,9 @@ func (im *trtImport) byTime() error {
 		}
 	}
 	bounds := graph.GroupParts(costs, make([]int64, len(costs)+1), im.options.Blocks)
-	if h := im.profileModel(); h != nil {
+	if known := im.profileModel(); known != nil {
 		var err error
-		if bounds, err = layerBounds(h, len(firstLayers)); err != nil {
+		if bounds, err = layerBounds(known, len(firstLayers)); err != nil {
 			return err
 		}
 	}

@@ -20,7 +20,7 @@ type atomSpan struct {
 func sumByBlock(bounds []int, spans []atomSpan) []time.Duration {
 	out := make([]time.Duration, len(bounds)-1)
 	for _, s := range spans {
-		k, _ := slices.BinarySearch(bounds, s.firstAtom+1)
+		k, _ := slices.BinarySearch(bounds, s.firstAtom+1) // the first bound behind the atom, which ends its block, k-1
 		out[k-1] += s.time
 	}
 	return out
@@ -51,7 +51,7 @@ const maxUnmatchedShare = 0.25
 func (o *operatorIndex) match(r TRTExecRun) ([]atomSpan, error) {
 	var out []atomSpan
 	unmatchedTotal, pendingTime := time.Duration(0), time.Duration(0) // time of layers without an operator: all, and not yet given to the next
-	unknown := ""                                                     // the first such layer
+	firstUnmatched := ""                                              // the name of the first such layer
 
 	// A layer spans the operators that its name lists. The time of one that lists none goes to the next that does.
 	for _, l := range r.Layers.Layers {
@@ -68,8 +68,8 @@ func (o *operatorIndex) match(r TRTExecRun) ([]atomSpan, error) {
 		}
 		if s.firstAtom < 0 {
 			pendingTime += l.Time
-			if unmatchedTotal += l.Time; unknown == "" && l.Time > 0 {
-				unknown = l.Name
+			if unmatchedTotal += l.Time; firstUnmatched == "" && l.Time > 0 {
+				firstUnmatched = l.Name
 			}
 			continue
 		}
@@ -85,7 +85,7 @@ func (o *operatorIndex) match(r TRTExecRun) ([]atomSpan, error) {
 		return nil, inputError("%s: none of its %d layers has the name of an operator of the model, such as %q: is it the file that the engine was built from?", r.Name, len(r.Layers.Layers), r.Layers.Layers[0].Name)
 	case unmatchedTotal.Seconds() > maxUnmatchedShare*total.Seconds():
 		return nil, inputError("%s: layers of no operator of the model, such as %q, take %.0f %% of the time (at most %.0f %%): is it the file that the engine was built from?",
-			r.Name, unknown, 100*unmatchedTotal.Seconds()/total.Seconds(), 100*maxUnmatchedShare)
+			r.Name, firstUnmatched, 100*unmatchedTotal.Seconds()/total.Seconds(), 100*maxUnmatchedShare)
 	}
 	out[len(out)-1].time += pendingTime
 	return out, nil
@@ -101,12 +101,13 @@ func operatorNames(layer string) []string {
 	name := strings.NewReplacer("{ForeignNode[", "\x00", "]}", "\x00", "PWN(", "\x00", " + ", "\x00", " || ", "\x00", "...", "\x00").Replace(layer)
 	out := []string{layer}
 	for _, part := range strings.Split(name, "\x00") {
+		// An operator's name may itself contain ", ", so try the whole part, too.
 		for _, p := range append(strings.Split(part, ", "), part) {
 			if p = strings.TrimSpace(p); p == "" {
 				continue
 			}
 			out = append(out, p)
-			// Pointwise groups close with brackets.
+			// Closing brackets belong to pointwise groups or to the name, so try with each number of them.
 			for q, ok := strings.CutSuffix(p, ")"); ok; q, ok = strings.CutSuffix(q, ")") {
 				out = append(out, q)
 			}

@@ -46,8 +46,9 @@ func fillUniform(seed uint64, name string, mean, dev float64, raw []byte) {
 // bytes returns the size of the values as float32.
 func (w *seededWeight) bytes() int64 { return 4 * elementCount(w.dims) }
 
-// tensor generates the values, when a slice with this weight is written. Values of four bytes, little endian. If
-// fanIn is set, a part of the mean of the fanIn consecutive weights of each output is subtracted.
+// tensor generates the weight's values, when a slice with this weight is written: float32 values of four bytes,
+// little endian. If fanIn is set, each output sums fanIn consecutive weights, and a part of their mean is subtracted
+// from them.
 func (w *seededWeight) tensor() *onnxpb.Tensor {
 	raw := make([]byte, w.bytes())
 	fillUniform(w.seed, w.name, w.mean, w.deviation, raw)
@@ -257,7 +258,8 @@ func (s *seeder) seedAdded(nd *onnxpb.Node) moments {
 	return y
 }
 
-// rectifiedMoments returns the moments of max(0, x), the output of a Relu, for a normal x.
+// rectifiedMoments returns the moments of max(0, x), the output of a Relu, for a normal x. cdf is the probability that
+// x is above 0. pdf is the standard normal density at z, the number of standard deviations from 0 to the mean.
 func rectifiedMoments(x moments) moments {
 	sd := math.Sqrt(math.Max(x.variance, 1e-12))
 	z := x.mean / sd

@@ -49,7 +49,8 @@ func (s *Server) Loaded(ctx context.Context) ([]string, error) {
 		err := s.getJSON(ctx, "/api/ps", &list)
 		var out []string
 		for _, m := range list.Models {
-			out = append(out, strings.TrimSuffix(max(m.Model, m.Name), ":latest"))
+			name := max(m.Model, m.Name) // one of them may be empty
+			out = append(out, strings.TrimSuffix(name, ":latest"))
 		}
 		return out, err
 	case Swapper:

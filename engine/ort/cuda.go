@@ -229,7 +229,7 @@ func MeasureCopies(index, size, n int) (r CopyRates, err error) {
 	p := C.malloc(C.size_t(size))
 	defer C.free(p)
 	host := unsafe.Slice((*byte)(p), size)
-	for i := 0; i < size; i++ {
+	for i := 0; i < size; i++ { // write any values, so that no copy has to wait for a page to be allocated
 		host[i] = byte(i*7 + i>>11)
 	}
 	address := C.uint64_t(uintptr(p))

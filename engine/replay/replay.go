@@ -319,7 +319,7 @@ func getValue(p []byte, t engine.DType) byte {
 	case engine.F16:
 		return fromFP16(binary.LittleEndian.Uint16(p))
 	}
-	return p[0] &^ 0x80
+	return p[0] &^ 0x80 // the lowest byte comes first, and has the seven bits of the number
 }
 
 // toFP16 converts a number from 0 to 127 to float16, exactly.

@@ -171,7 +171,7 @@ func (l *link) writeJSON(t Type, doc any) error {
 	if err != nil {
 		return err
 	}
-	return l.write(t, b[HeaderSize:], nil)
+	return l.write(t, b[HeaderSize:], nil) // write adds the header itself
 }
 
 // expect waits for a frame of type wanted in the handshake between hosts, and decodes it. An error frame means that

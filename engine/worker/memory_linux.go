@@ -103,7 +103,7 @@ const align = 64
 func Span(specs []engine.Spec, batch int) int64 {
 	var n int64
 	for _, s := range specs {
-		n += (s.BytesAt(batch) + align - 1) &^ (align - 1)
+		n += (s.BytesAt(batch) + align - 1) &^ (align - 1) // rounded up to a multiple of align
 	}
 	return n
 }

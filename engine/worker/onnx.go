@@ -194,6 +194,7 @@ func (o *onnx) LoadBlock(ctx context.Context, m *engine.Submodel, x engine.Optio
 // fixed shapes, as its file is. A model that was read before is returned from o.models. A file with another hash than
 // the plan's is an error.
 func (o *onnx) open(ctx context.Context, s *StageSpec) (*openModel, error) {
+	// A chain finds the cuts that at most maxLiveTensors tensors cross. It must find those at both ends of the stage.
 	key := modelKey{s.Path, s.Model, max(1, len(s.CutIn), len(s.CutOut))}
 	if m := o.models[key]; m != nil {
 		return m, nil

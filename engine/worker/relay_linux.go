@@ -159,5 +159,6 @@ func (g *joinedWorker) sendRun(r *server, p []byte) error {
 	g.pendingRuns = append(g.pendingRuns, pendingRun{run, outputBytes, monotonic()})
 	g.mu.Unlock()
 	remoteRun := RunCommand{ID: run.ID, Stage: run.Stage, Batch: run.Batch, InputOffset: uint64(inputBytes)}
-	return g.link.write(TypePush, AppendRun(nil, &remoteRun)[HeaderSize:], seg.Data[run.InputOffset:int64(run.InputOffset)+inputBytes])
+	payload := AppendRun(nil, &remoteRun)[HeaderSize:] // write adds a header itself
+	return g.link.write(TypePush, payload, seg.Data[run.InputOffset:int64(run.InputOffset)+inputBytes])
 }

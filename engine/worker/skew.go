@@ -17,11 +17,14 @@ type clockSkew struct {
 // called with every answer of the other host.
 func (s *clockSkew) update(sentAt, receivedAt, remoteFirst, remoteLast int64) {
 	remoteFirst, remoteLast = clampTime(remoteFirst), clampTime(remoteLast)
+	// When remoteLast was read, our clock was not yet at receivedAt, so the other one is ahead by lo at least. When
+	// remoteFirst was read, ours was past sentAt, so the other one is ahead by hi at most.
 	lo, hi := remoteLast-receivedAt, remoteFirst-sentAt
 	if lo > hi { // more time passed there than here, so this observation is of no use
 		return
 	}
 	if s.updatedAt != 0 {
+		// The older bounds may have moved by the drift since then, in either direction.
 		drift := max(receivedAt-s.updatedAt, 0) / 1_000_000 * driftPPM
 		lo, hi = max(lo, s.minAhead-drift), min(hi, s.maxAhead+drift)
 		if lo > hi { // a clock was stopped or jumped, so begin anew

@@ -69,7 +69,8 @@ func (m *moduleMetrics) countWaiting(service int32, wasInBatch bool) {
 	s.revealedTotal.Inc()
 }
 
-// countEntered counts a task of a module that has entered a batch, and how long it waited.
+// countEntered counts a task that has entered a batch, and how long it waited. service is the index of its module's
+// service in Series.
 func (m *moduleMetrics) countEntered(service int32, waitTime time.Duration) {
 	s := &m.Series[service]
 	s.waiting.Add(-1)
@@ -77,7 +78,7 @@ func (m *moduleMetrics) countEntered(service int32, waitTime time.Duration) {
 	s.queue.Observe(waitTime.Seconds())
 }
 
-// countEnded counts a task of a module whose batch has ended.
+// countEnded counts a task whose batch has ended. service is the index of its module's service in Series.
 func (m *moduleMetrics) countEnded(service int32) {
 	s := &m.Series[service]
 	s.inFlight.Add(-1)

@@ -134,9 +134,9 @@ func stepOf(segments []flows.Segment, name int32) *flows.Step {
 	return nil
 }
 
-// itemsAtEnd returns for how many items the answer has space of step k of segment g, with which a request may end:
-// 1 if the step runs once, and 0 if no request ends with it because another step reads it or its segment always
-// leads to another one.
+// itemsAtEnd returns how many items of step k of segment g a request's answer must have space for, if the request may
+// end with that step. It returns 1 if the step runs once, and 0 if no request ends with it, because another step reads
+// it or its segment always leads to another segment.
 func itemsAtEnd(segments []flows.Segment, g, k int) int32 {
 	segment, s := &segments[g], &segments[g].Steps[k]
 	isReadBy := func(o flows.Step) bool { return o.EachOf == s.Name || slices.Contains(o.Reads, s.Name) }
@@ -266,6 +266,7 @@ func (s *applications) bindPreSteps(m *moduleBinding) error {
 		// What the module reads.
 		t.ClientInputs = turn.SpecsOf(application.Inputs)
 		takesText := inputs[0].Text
+		// texts says that all that the module reads is text, someText that the model or one of these is text.
 		texts, someText := len(m.readServices) > 0 || application.Inputs[0].Text, takesText
 		for _, source := range m.readServices {
 			outputs := s.core.Services[source].Outputs

@@ -54,8 +54,8 @@ type programValues struct {
 // Ledger returns the tasks of the requests.
 func (u *TaskStore) Ledger() *policy.TaskLedger { return &u.Tasks }
 
-// ReserveBytes reserves bytes of the store for a program's values, or releases them if negative. If there is no space,
-// it reserves none and returns false.
+// ReserveBytes reserves bytes of the store for a program's values or the outputs of a task; a negative number releases
+// them. If that would exceed the store's limit (0 for none), it reserves nothing and returns false.
 func (u *TaskStore) ReserveBytes(bytes int64) bool {
 	if bytes > 0 && u.maxBytes > 0 && u.UsedBytes+bytes > u.maxBytes {
 		return false
@@ -64,7 +64,8 @@ func (u *TaskStore) ReserveBytes(bytes int64) bool {
 	return true
 }
 
-// SetTaskValues keeps the values that a program gave a task. Their bytes are reserved.
+// SetTaskValues stores the values that a program gave a task as its inputs: tensors has one entry per input of the
+// task's model, nil where the program gave none. The caller has reserved their bytes.
 func (u *TaskStore) SetTaskValues(t int32, tensors [][]byte, bytes int) {
 	if u.programInputs == nil {
 		u.programInputs = map[int32]programValues{}

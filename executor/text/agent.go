@@ -50,9 +50,9 @@ type servedRequest struct {
 	brokenBy     error               // the error with which the server broke off, until it is known whether the server is gone
 }
 
-// newAgent returns the agent of a device: it has the requests of one instance (a server of language models, which the
-// plan counts as a device) answered. The server counts as lost until Start or a check finds it. -1 stands for no network
-// (model) and for an unknown room for requests.
+// newAgent returns the agent of a device. An agent has the requests of one instance answered: a server of language
+// models, which the plan counts as a device. The server counts as lost until Start or a check finds it. A network of -1
+// stands for no model, and maxOwnRequests is -1 as long as it is not known how many requests the server can hold.
 func newAgent(a *agentBackend, device int32) *instanceAgent {
 	g := &instanceAgent{
 		serverDevice: serverDevice{core: a.core, options: a.options, requests: &a.requests, device: device, name: nameOf(a.core, device), watch: newServerWatch()}, series: a.series,
@@ -87,7 +87,7 @@ func (g *instanceAgent) startRequest(b *turn.Batch, j *turn.Job) {
 	if t.answered.Load() {
 		cancel(errNobodyWaits)
 	}
-	// The event carries how often the server was lost so far. If it is lost in the meantime, the event is ignored.
+	// The event carries how often the server was lost so far. If it is lost before the event comes, the event is ignored.
 	gen := g.watch.lossCount.Load()
 
 	// The run ends with an event. If it failed, its text is stored first, so that another run can continue it.

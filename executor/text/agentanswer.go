@@ -20,8 +20,9 @@ type answerRun struct {
 	onTokens  func(tokens int)     // called with the number of tokens that the answer has so far
 }
 
-// addPiece adds a piece with so many tokens to the text, and returns the tokens that there are. If the run is no longer
-// the current one, it returns errTakenOver.
+// addPiece adds a piece of an answer to the request's text, with the number of tokens in the piece, and returns the
+// number of tokens of the whole text. If another run (an attempt to have the request answered) is the current one by
+// now, it adds nothing and returns errTakenOver.
 func (w *answerRun) addPiece(piece string, tokens int) (totalTokens int, err error) {
 	totalTokens, ok := w.text.addPiece(w.runNumber, piece, tokens, w.clock())
 	if !ok {
@@ -55,8 +56,9 @@ const (
 	maxTokenBytes = 1 << 10
 )
 
-// maxAnswerBytes returns the longest answer with so many tokens (0: unbounded), at bytesPerToken each. It is at most
-// maxBytes.
+// maxAnswerBytes returns how many bytes an answer of at most `tokens` tokens may have: bytesPerToken for each token and
+// for MaxOverrun more, at most maxBytes. If tokens is 0, the number of tokens has no limit, and it returns maxBytes.
+// Comparing before multiplying avoids an overflow.
 func maxAnswerBytes(tokens, bytesPerToken, maxBytes int) int {
 	if tokens == 0 || tokens > maxBytes/bytesPerToken {
 		return maxBytes

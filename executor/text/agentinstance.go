@@ -61,16 +61,16 @@ const adapterCheckTimeout = 5 * time.Second
 func (p *servedInstance) execute(o *AgentOrder, reply func([]byte)) {
 	a := AgentAnswer{BootID: p.process.bootID}
 	switch {
-	case o.Kind == OrderLook && o.Term == 0: // an agent that starts asks whether there is another
+	case o.Kind == OrderLook && o.Term == 0: // an agent that starts asks whether there is another: any reply shows this one
 	case o.Term != p.runs.currentTerm() || o.Term == 0:
 		a.Error = toWireError(ErrOldTerm)
 	case o.Kind == OrderLook:
 		select {
 		case p.statusSlots <- struct{}{}:
 			p.process.wg.Go(func() { p.answerStatus(o, a, reply); <-p.statusSlots })
-		default: // the question is repeated
+		default: // too many questions are open: no reply, and the planner asks again
 		}
-		return
+		return // answerStatus replies
 	case o.Kind == OrderRun && p.countRuns() >= maxRuns:
 		a.Error = toWireError(&llm.Error{Kind: llm.ErrFull, Text: "more requests run at this agent than a plan has"})
 	case o.Kind == OrderRun:

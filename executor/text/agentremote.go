@@ -224,7 +224,7 @@ const leaveTimeout = 10 * time.Second
 // at once. After an eviction it waits up to leaveTimeout for the result, because the text is then stored and the request
 // will be continued.
 func (h *remoteServers) followRun(ctx context.Context, w *answerRun, mailbox *runMailbox, number uint64, result *runResult) *runResult {
-	cancelled, deadline := ctx.Done(), (<-chan time.Time)(nil)
+	cancelled, deadline := ctx.Done(), (<-chan time.Time)(nil) // a nil channel is never ready
 	for {
 		select {
 		case <-mailbox.updated:

@@ -19,7 +19,7 @@ type agentRuns struct {
 	pendingUpdates map[uint64]RunUpdate // by number, of this term
 }
 
-// newAgentRuns returns an empty table.
+// newAgentRuns returns an empty table of runs: the attempts to answer requests that this process has under way.
 func newAgentRuns() *agentRuns {
 	return &agentRuns{
 		updatesPending: make(chan struct{}, 1),

@@ -69,7 +69,7 @@ func (a *agentBackend) RunBatch(b *turn.Batch) {
 	case q == nil || q.Job.Text == nil:
 		a.core.Options.Log.Error("an instance was given what is no request for text", "instance", g.name)
 		a.core.Batches.ReturnBatch(b, policy.ReturnRefused)
-	case !g.watch.alive.Load(): // the event of the loss is under way
+	case !g.watch.alive.Load(): // the server is lost: the policy takes the batch back when it hears of that
 	case g.loadedNetwork != a.core.Tables.Pipelines[b.Pipeline].Network || g.orderRunning:
 		a.core.Batches.ReturnBatch(b, policy.ReturnNotLoaded)
 	case maxRequests >= 0 && len(g.running) >= maxRequests:

@@ -23,8 +23,9 @@ func (g *instanceAgent) runningRequests() []*servedRequest {
 // its server counts as stalled.
 const stallFactor = 10
 
-// pieceTimeout returns the longest time until the next piece of a request: the silence timeout, and a multiple of the
-// planned prefill and of an iteration of a full batch.
+// pieceTimeout returns after what time without a piece of its answer a request counts as stalled: the silence timeout,
+// plus a multiple of the planned times to read its prompt and the text so far (prefill) and to run one iteration of a
+// full batch.
 func (g *instanceAgent) pieceTimeout(j *turn.Job) time.Duration {
 	cost := &g.instance().Server.Costs[g.loadedNetwork]
 	t := JobText(j)
@@ -46,9 +47,9 @@ func (g *instanceAgent) stalledRequest(now time.Duration) *servedRequest {
 	return nil
 }
 
-// answer has the instance continue the answer from the text that earlier runs have made, and returns when it ends.
-// It notes when the request first ran, and reports new tokens to the policy by events that carry the loss count
-// gen.
+// answer has the instance continue the answer from the text that earlier runs have made, and returns the result when
+// the run ends. It notes when the request first ran, and reports new tokens to the policy by events. These carry gen,
+// how often the server was lost when the run began, so that events of a lost server can be ignored.
 func (s *servedRequest) answer(ctx context.Context, gen int32) *runResult {
 	t := s.text
 	t.mu.Lock()
@@ -66,8 +67,9 @@ func (s *servedRequest) answer(ctx context.Context, gen int32) *runResult {
 	}})
 }
 
-// reportProgress posts an event for the first token, and whenever the instance's progress interval has passed, in
-// tokens.
+// reportProgress posts an event when the first token is there, and whenever the number of tokens passes a multiple of
+// the instance's progress interval. earlierTokens is the number at the last call, and tokens the present one. gen is
+// the loss count that the events carry.
 func (s *servedRequest) reportProgress(gen int32, earlierTokens, tokens int) {
 	interval := int(s.agent.instance().ProgressTokens)
 	if earlierTokens == 0 && tokens > 0 {

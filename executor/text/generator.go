@@ -75,7 +75,8 @@ func newGenerator(a *generatorBackend, device, stage int32) *generator {
 	return g
 }
 
-// bindServer sets the device's server: that of an instance in the options.
+// bindServer gives the device the server that the options name for an instance number. It returns an error if the
+// options have none for it that serves the device's model.
 func (g *generator) bindServer(instance int) (err error) {
 	if g.servers, err = NewLocalServers(g.options.Servers, nil, instance); err != nil {
 		return err

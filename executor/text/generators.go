@@ -119,7 +119,7 @@ func (a *generatorBackend) RunBatch(b *turn.Batch) {
 	g, task := a.byDevice[b.Device()], b.Tasks[0]
 	q := a.core.Ledger.RequestIn(a.answers.RequestOf(task))
 	switch {
-	case !g.watch.alive.Load(): // the event of the loss is under way
+	case !g.watch.alive.Load(): // the server is lost: the policy takes the batch back when it hears of that
 		return
 	case q == nil || q.Job.Answered: // nobody waits for the answer
 		a.core.Batches.EndUnwanted(b)
@@ -212,9 +212,10 @@ func (a *generatorBackend) HandleEvent(n *turn.BackendEvent) {
 	}
 }
 
-// Watch ends generations that nobody waits for, and gives up servers that stand still. paused is added to the time
-// of the last piece. It is called from time to time. paused is the time for which this process itself stood still,
-// which must not count against the servers.
+// Watch ends generations (prompts that are being answered) that nobody waits for, and gives up servers that have sent
+// no piece of an answer for too long. It is called in regular intervals in a round of the core. paused is the time for
+// which this process itself stood still since the last call; it must not count against the servers, so it is added to
+// the time of the last piece.
 func (a *generatorBackend) Watch(now, paused time.Duration) {
 	for _, d := range a.devices {
 		g := a.byDevice[d]

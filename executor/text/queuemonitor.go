@@ -170,8 +170,8 @@ func (l *planMonitor) UpdateScaleAdvice(now time.Duration) {
 	if now-l.lateSince < adviceDelay {
 		return
 	}
-	// With n instances that work and a share s of late requests, n · s / (1 − s) more instances would serve the late
-	// ones.
+	// n working instances serve the share 1 − s of the requests in time, if s is the share of late ones. To serve all in
+	// time takes n / (1 − s) instances at the same rate, so n · s / (1 − s) more.
 	workingInstances := 0
 	for d := range l.c.Tables.Devices {
 		if l.c.Tables.InstanceOf(int32(d)) >= 0 && l.c.Backends.BackendOf(int32(d)).IsUp(int32(d)) {

@@ -23,7 +23,7 @@ func (c *Core) Act(a *policy.Action) {
 		}
 	case policy.Evict:
 		if b := c.Batches.BatchIn(a.Batch); b != nil {
-			c.Backends.BackendOf(b.Device()).EvictBatch(b, a.Tag == 1)
+			c.Backends.BackendOf(b.Device()).EvictBatch(b, a.Tag == 1) // with tag 1 its state stays in the host's memory
 		} else {
 			c.Stats.IgnoredActions++
 		}

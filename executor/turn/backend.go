@@ -71,7 +71,7 @@ func (x *backendSet) AddBackends(c *Core) error {
 		}
 		otherBackends = append(otherBackends, b)
 		for _, d := range devices {
-			x.byDevice[d] = uint8(len(otherBackends))
+			x.byDevice[d] = uint8(len(otherBackends)) // its index in x.backends, where the default backend has index 0
 		}
 	}
 	isDefault := make([]bool, len(x.byDevice))

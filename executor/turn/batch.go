@@ -146,8 +146,9 @@ func (u *batchTable) TellProgress(b *Batch, tokens int32) {
 	}
 }
 
-// FailBatch ends a batch that cannot run, because of a failure or a lost device. At the next Flush its remaining
-// hops are told as run, or the batch goes back to the policy, as the answerer decides.
+// FailBatch ends a batch that cannot run, because of a failure or a lost device. The answerer decides what the policy
+// hears of it at the next Flush: that the batch has run its remaining hops (stages on devices), if the answerer has
+// answered its requests, or that the batch is returned without a result, and its tasks wait again.
 func (u *batchTable) FailBatch(b *Batch, reason policy.DropReason, err error) {
 	c := u.core
 	b.HasFailed = true

@@ -138,7 +138,8 @@ func (b *lengthBucket) fits(req *oip.Request) (length int64, ok bool) {
 		}
 		for _, axis := range b.inputs[i].DynamicAxes {
 			n := t.Shape[axis]
-			if sameSize = sameSize && n == b.inputs[i].Shape[axis]; length == 0 {
+			sameSize = sameSize && n == b.inputs[i].Shape[axis]
+			if length == 0 { // the first axis that may vary
 				length = n
 			}
 			if n != length || n < 1 || n > b.length {
@@ -203,9 +204,9 @@ func (f fittedRequest) TrimAnswer(r *oip.Response) *oip.Response {
 	return r
 }
 
-// StatisticsOf returns the rows of statistics of a model, or of all for an empty name, which statisticsOf returns for
-// the plan's own names. For a name that stands for length buckets (models compiled for different input sizes), a row has
-// the sums over the buckets.
+// StatisticsOf returns the rows of statistics of a model, or of all models if the name is empty. For the plan's own
+// names it returns the rows of statisticsOf. For a name that stands for length buckets (models compiled for different
+// input sizes), which the plan itself does not have, it returns a row with the sums over the buckets.
 func (s *servedModels) StatisticsOf(model string, statisticsOf func(model string) []oip.ModelStatistics) (rows []oip.ModelStatistics) {
 	if s.bucketSets[model] == nil {
 		rows = statisticsOf(model)

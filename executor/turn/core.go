@@ -52,6 +52,7 @@ func (c *Core) Prepare() (err error) {
 	t := c.Tables
 	c.Metrics = NewMetrics(t.Models)
 	c.Metrics.plan.WithLabelValues(c.PlanSHA, c.Plan.Kind, c.Spec.Name).Set(1)
+	// With a control, requests have several tasks, which ask for services; else each model is its own service.
 	if c.Control != nil {
 		c.Services = servicesOf(t, c.Metrics)
 	}

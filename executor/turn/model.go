@@ -82,7 +82,7 @@ func (m *Model) SetTensors(dst *[]Tensor, specs []engine.Spec, direction string)
 	if err != nil {
 		return fmt.Errorf("%w: model %s: %s %w", ErrPlan, m.Name, direction, err)
 	}
-	first := slices.Concat(m.Inputs, tensors)[:1]
+	first := slices.Concat(m.Inputs, tensors)[:1] // the model's first tensor, with which all others are compared
 	for i := range tensors {
 		if (tensors[i].Shape[0] == engine.BatchDim) != (first[0].Shape[0] == engine.BatchDim) {
 			return fmt.Errorf("%w: model %s: %s and %s: either all tensors have a batch dimension, or none", ErrPlan, m.Name, first[0].Name, specs[i])

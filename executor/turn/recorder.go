@@ -38,8 +38,9 @@ func (r *serviceRecorder) FirstArrival() time.Duration {
 	return r.Arrivals[0]
 }
 
-// RecordRun records a run of a stage, with its start relative to the first arrival. When the policy is told of it
-// is filled in later, in the record that it returns. Sizes beyond the plan are not recorded.
+// RecordRun records a run of a stage, with its start relative to the first arrival. It returns the record, in which the
+// caller later fills in after what delay the policy was told of the run. A run of more samples than the plan has times
+// for is not recorded, and RecordRun returns nil.
 func (r *serviceRecorder) RecordRun(stage int32, size int, start, duration time.Duration) *RecordedRun {
 	if size > len(r.runs[stage]) {
 		return nil

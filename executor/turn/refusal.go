@@ -56,8 +56,8 @@ func (j *Job) ClientError() error {
 	return oip.Dropped(j.Reason.String(), "model %q: dropped: %s", j.Model.Label, j.Reason)
 }
 
-// addRetry adds to an error when the request is worth sending again, and how long it would have taken, if the policy has
-// said so.
+// addRetry adds to an error after what time the client may send the request again, and how long the request would have
+// taken: its time to the deadline plus that time. If the policy has not said (RetryAfter is 0), it adds nothing.
 func (j *Job) addRetry(e *oip.Error) *oip.Error {
 	if j.RetryAfter > 0 {
 		e.RetryAfter, e.Estimate = j.RetryAfter, j.Deadline-j.ArrivedAt+j.RetryAfter

@@ -64,6 +64,7 @@ func (l *requestLedger) addJob(j *Job) {
 	c.Answerer.JobArrived(j)
 	// The core's hold on the job lasts until its last slot is settled, which is
 	// not before the last round of this loop.
+	// Value of the event is the number of samples of the job that are still to come.
 	for k, n := 0, j.Samples; k < n; k++ {
 		if j.Answered { // a sample before this one was dropped
 			l.FreeRequest(j.Slots[k])
@@ -282,9 +283,9 @@ func (s OneTaskPerRequest) RequeueBatch(b *Batch) {
 	}
 }
 
-// BatchFailed answers the requests of a batch that cannot run, with the error or as drops. It returns hide as true:
-// the policy does not know failed batches, so the core tells it that the remaining stages took no time. It
-// implements Answerer.
+// BatchFailed answers the requests of a batch that cannot run: with the error as failed or, if err is nil, as dropped
+// for the reason. It always returns true for hide: the core then tells the policy, which knows no failed batches, that
+// the remaining stages have run and took no time. It implements Answerer.
 func (s OneTaskPerRequest) BatchFailed(b *Batch, reason policy.DropReason, err error) (hide bool) {
 	for _, t := range b.Tasks {
 		j := s.Core.Ledger.requests[t].Job

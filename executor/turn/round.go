@@ -39,8 +39,8 @@ func (in *inbox) SubmitJob(j *Job) bool {
 	return true
 }
 
-// CancelJob says that nobody waits for a job any more. The message holds the job: it may have been answered, and be
-// another client's job by the time it is read.
+// CancelJob puts into the inbox that nobody waits for a job any more. The message counts as a holder of the job, so that
+// the job does not return to the pool, and become another client's job, before the message is read.
 func (in *inbox) CancelJob(j *Job) {
 	j.Holds.Add(1)
 	in.mu.Lock()
@@ -154,7 +154,7 @@ func watchIntervalOf(t *policy.Tables) time.Duration {
 // as paused. It implements loop.Host.
 func (c *Core) TimerFired(int32) {
 	now := c.Loop.Now()
-	paused := max(0, now-c.watchedAt-2*c.watchInterval)
+	paused := max(0, now-c.watchedAt-2*c.watchInterval) // a timer may be late by one interval
 	c.watchedAt = now
 	for _, b := range c.Backends.backends {
 		b.Watch(now, paused)

@@ -34,8 +34,8 @@ func modelsOf(t *policy.Tables, metrics *Metrics, family bool) (served servedMod
 	return served
 }
 
-// servicesOf returns a model for each service of a plan in which requests have several tasks: what tasks ask for
-// has tensors and statistics of its own.
+// servicesOf returns a model for each service of a plan in which requests have several tasks. A service is what a task
+// asks for, such as one module of an application; it has tensors and statistics of its own.
 func servicesOf(t *policy.Tables, metrics *Metrics) (services []*Model) {
 	for i := range t.Services {
 		name := t.Services[i].Name

@@ -32,6 +32,7 @@ func (a *arena) takeExtent(n int64) (start int64, ok bool) {
 // returnExtent makes the n bytes from position start of an arena (memory that models are loaded into, divided by
 // position) free again, and merges them with the free ranges that they touch. Free ranges are sorted by position.
 func (a *arena) returnExtent(start, n int64) {
+	// Find the place by position. The comparison clamps the difference to -1, 0 or 1, as an int may have 32 bits.
 	i, _ := slices.BinarySearchFunc(a.FreeExtents, start, func(e extent, position int64) int { return int(min(max(e.From-position, -1), 1)) })
 	a.FreeExtents = slices.Insert(a.FreeExtents, i, extent{start, start + n})
 	// Merge with the range behind, then with the one before.

@@ -59,8 +59,9 @@ func (k *supervisor) checkLoadTimes(d *Device) error {
 	for _, n := range k.residentNetworks(d) {
 		network := &k.core.Tables.Networks[n]
 		if names = append(names, network.Name); network.LoadTimes != nil {
-			loads += network.LoadTimes[k.core.Tables.Devices[d.Index].Kind][1]
+			loads += network.LoadTimes[k.core.Tables.Devices[d.Index].Kind][1] // from disk; index 0 is from the host's memory
 		}
+		// A sum below 0 has overflowed.
 		if loads < 0 || loads > k.options.StartTimeout {
 			return fmt.Errorf("device %d (%s) loads %s for more than the %v in which a worker has to start", d.Index, d.Kind, strings.Join(names, ", "), k.options.StartTimeout)
 		}

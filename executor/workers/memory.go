@@ -25,6 +25,8 @@ func (k *supervisor) slotCount(d *Device, stride int64) int {
 	if formats.IsCPU(d.Kind) || d.isRemote || k.core.Options.Engine != engineONNX || stride <= 0 {
 		return k.options.Slots // costs address space only
 	}
+	// However large slots are, there are a few more of them than runs that may be in flight (Depth), so that the next batch
+	// can be gathered meanwhile.
 	fitting := int(min(gpuSegmentBytes/stride, int64(k.options.Slots)))
 	return min(k.options.Slots, max(fitting, minGPUSlots, k.options.Depth+2))
 }

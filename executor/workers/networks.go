@@ -326,7 +326,8 @@ func (w *WorkerBackend) handleSwapResult(d *Device, n *turn.BackendEvent) {
 	default:
 		returnSlots(slots)
 		networks.refusedLoads++
-		if reason = policy.ReturnFailed; code == worker.NoMemory {
+		reason = policy.ReturnFailed
+		if code == worker.NoMemory {
 			reason = policy.ReturnFull
 		}
 		w.core.Options.Log.Warn("network not loaded", "device", d.Index, "network", name, "error", errors.New(n.Text))
@@ -365,7 +366,7 @@ func (w *WorkerBackend) isLoadOverdue(d *Device, now time.Duration) bool {
 	}
 	planned := time.Duration(0)
 	if l := w.core.Tables.Networks[networks.CurrentOrder.Network].LoadTimes; l != nil {
-		planned = l[w.core.Tables.Devices[d.Index].Kind][1]
+		planned = l[w.core.Tables.Devices[d.Index].Kind][1] // from disk, which takes longer than from the host's memory (index 0)
 	}
 	return now-networks.orderStartedAt > max(turn.HangFactor*planned, w.core.Options.LoadTimeout)
 }

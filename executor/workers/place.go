@@ -39,7 +39,8 @@ type cpuSets struct {
 // few are left, it returns an error, unless CPUs may be shared. gpu is the device's number, for errors.
 func (s *cpuSets) takeCPUs(kind string, gpu int32) (cpus []int, threads int, err error) {
 	place, hasPlace := s.options.CPUPlaces[kind]
-	// Find the list and how many CPUs a device takes: the options' threads, or the number in the kind's name (cpu-4).
+	// Find the list and how many CPUs a device takes: the options' threads, or the number in the kind's name (cpu-4). nextIndex
+	// has, by key, how far a list is used: each kind has its own list, except that the key "" stands for the common CPUs.
 	n, hasCount := formats.CPUThreads(kind)
 	key := kind
 	switch {

@@ -101,8 +101,8 @@ func (y *modelNeeds) apportionDevices(sets [][]string) []workflow.ModelGroup {
 	return groups
 }
 
-// neediestGroup returns the index of the group of models that gets the next device of a pool: the one with the least devices / need there
-// or, among groups without devices, the one with the largest need. If no group needs the pool, it returns -1.
+// neediestGroup returns the index of the group of models that gets the next device of a pool: the one whose devices there are the smallest
+// multiple of its need. Among groups without devices it is the one with the largest need. If no group needs the pool, it returns -1.
 func (y *modelNeeds) neediestGroup(groups []workflow.ModelGroup, pool int) int {
 	neediest, minRatio, maxNeed := -1, 0.0, 0.0
 	for i := range groups {
@@ -149,8 +149,8 @@ func (y *modelNeeds) neighbours(groups []workflow.ModelGroup) (divisions [][]wor
 	return divisions
 }
 
-// rateFactor returns which multiple of the planned rates the devices of all groups of models carry without queueing: the least devices /
-// need of a group.
+// rateFactor returns which multiple of the planned rates all groups of models carry without queueing. A group carries its devices divided
+// by its need, and the group that carries the least decides.
 func (y *modelNeeds) rateFactor(groups []workflow.ModelGroup) float64 {
 	minFactor := math.Inf(1)
 	for i := range groups {
@@ -219,6 +219,7 @@ func (t *tuner) searchDivisions(ctx context.Context, baseSetting tuneSetting) er
 // is done, or the gap to the bound is reached.
 func (d *divisionSearch) tryDivision(ctx context.Context, groups []workflow.ModelGroup) (proceed bool, err error) {
 	setting := d.baseSetting
+	// The last group is not named, as it has the remaining devices.
 	if setting.dedicatedDevices = workflow.GroupsText(groups[:len(groups)-1], d.needs.pools); d.triedDivisions[setting.dedicatedDevices] {
 		return true, nil
 	}

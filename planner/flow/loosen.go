@@ -7,7 +7,8 @@ import (
 	"inferplan/planner/kind"
 )
 
-// loosenApplications returns the applications with the longer SLOs and lower rates of l.
+// loosenApplications returns the applications of a workload with the longer SLOs and the lower rates that l names. The driver calls it, as
+// the RelaxWorkload of Method, to plan the nearest problem that has a plan.
 func loosenApplications(section formats.WorkloadSection, l *kind.Relaxation) formats.WorkloadSection {
 	apps := slices.Clone(section.(formats.Applications))
 	for i := range apps {

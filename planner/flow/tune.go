@@ -179,7 +179,7 @@ func (t *tuner) searchThroughput(ctx context.Context) error {
 	// From the best position of the grid, try the nearest one that was not tried, until nothing is left to
 	// try or the budget is spent.
 	for ; !t.untestable && (trials < minTrials || t.simulatedWork < trialBudget); trials++ {
-		nextPosition, ok := position, trials == 0
+		nextPosition, ok := position, trials == 0 // the start itself comes first, unless searchDivisions has tried it
 		if trials > 0 {
 			nextPosition, ok = grid.NearestUntried(position, []int{certify.CountHalvings(t.largestBatch()), len(marginGrid)})
 		}
@@ -190,8 +190,9 @@ func (t *tuner) searchThroughput(ctx context.Context) error {
 
 		// The position's first index halves the largest batch so many times, the second is that of the margin.
 		s := baseSetting
-		if s.margin = marginGrid[nextPosition[1]]; nextPosition[0] > 0 {
-			s.maxBatch = t.largestBatch() >> nextPosition[0]
+		s.margin = marginGrid[nextPosition[1]]
+		if nextPosition[0] > 0 {
+			s.maxBatch = t.largestBatch() >> nextPosition[0] // each halving shifts by one bit
 		}
 		current, err := t.solveSetting(ctx, s)
 		if err != nil {

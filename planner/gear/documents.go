@@ -109,9 +109,10 @@ func planCascades(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*k
 	return o, nil
 }
 
-// reportHeldOut states, for the user, how samples that were held out of planning changed the accuracy planned for,
-// plannedTarget, from the requested one. It warns if the planned accuracy is outside of the interval that these samples
-// show. Without held-out samples it does nothing.
+// reportHeldOut tells the user what the samples showed that were held out of planning. The search may have planned for
+// more accuracy (plannedTarget) than the user requested, so that the requested accuracy is also reached on these
+// samples. If the plan's accuracy is outside of the confidence interval of these samples, it warns. Without held-out
+// samples it does nothing.
 func (f *resolvedWorkload) reportHeldOut(plan *trials.Plan, plannedTarget float64) {
 	h, ok := plan.HeldOutAccuracy()
 	if !ok {
@@ -125,16 +126,16 @@ func (f *resolvedWorkload) reportHeldOut(plan *trials.Plan, plannedTarget float6
 	}
 }
 
-// adviseOverRequests tells the user of the other scope that the SLO may have. It warns if one cascade for all measured
-// rates would be more accurate with an SLO over all requests together, in place of one for every range of rates. If the
-// plan is such a cascade already, because the workload names no scope, it states that as an assumption. An error is
-// that of the simulated runs.
+// adviseOverRequests tells the user of the other scope that the SLO may have: all requests together in place of every
+// range of rates. It warns if one cascade for all measured rates keeps the SLO over all requests together and is more
+// accurate than the plan. If the planner chose that scope itself, because the workload names none, it states that as an
+// assumption. It returns an error if the simulated runs fail.
 func (f *resolvedWorkload) adviseOverRequests(ctx context.Context, plan *trials.Plan) error {
 	if p := plan.Problem; p.ScopeUnspecified && p.OverRequests {
 		f.run.Assume("slo over requests: one cascade for all rates keeps the SLO over all of the measured requests together and is more accurate than a plan whose every range keeps it; `slo: {over: ranges}` plans for that")
 	}
 	accuracy, err := ranges.SingleCascadeAccuracy(ctx, plan, trialSeed)
-	if err == nil && accuracy > 0 {
+	if err == nil && accuracy > 0 { // 0 means that no such cascade is more accurate
 		f.run.Warn("on the measured rates one cascade for all rates would be more accurate: it is right in %.4f and keeps the SLO over all of the measured requests together, not in every range as this plan does (%.4f): `slo: {over: requests}` plans for that", accuracy, plan.Accuracy)
 	}
 	return err
@@ -160,7 +161,8 @@ func (r *resolvedWorkload) infeasibleError(cause *cascades.InfeasibleError) *kin
 		return infeasible // with several kinds it is not known which one is short
 	}
 
-	// cause has the devices that the cheapest cascade needs, and the rate that the present ones carry. SLOUS is in microseconds.
+	// cause has the devices that the cheapest cascade needs, and the rate (MaxQPS) that the present ones carry, of the rate
+	// RangeEdge that is asked for. Dividing nanoseconds by 1e3 gives the microseconds of SLOUS.
 	devices := r.pools[0].Count
 	if missingDevices := cause.Devices - devices; missingDevices > maxMissingDevices+3*devices && cause.TargetAccuracy == 0 {
 		infeasible.Constraint = "devices"
@@ -184,6 +186,7 @@ func (f *resolvedWorkload) checkObjective() error {
 	case requested == "":
 		requested = goal
 	case requested == goal || minimisesDevices && goal == cascades.FewestDevices:
+		// The option goes with the SLO.
 	default:
 		hint := "leave it out: a latency SLO leaves accuracy to be optimised, an accuracy SLO latency, both together the devices"
 		return &document.Error{Path: "--objective", Found: fmt.Sprintf("%q", requested), Expected: goal + " for this workload's cascade.slo", Hint: hint}
@@ -193,6 +196,7 @@ func (f *resolvedWorkload) checkObjective() error {
 		pool, price := &f.pools[i], f.devicePrice(i)
 		switch {
 		case price > 0:
+			// The pool has its price.
 		case f.objective == LeastCost:
 			return f.input.FieldError("cluster", "pools", "no usd_per_hour of "+pool.Device, "its price, for --objective cost", "")
 		default:
@@ -252,7 +256,7 @@ func (f *resolvedWorkload) planOutcome(plan *trials.Plan) *kind.Outcome {
 	}
 
 	// What one more device of each kind would bring: the bound on the accuracy with it, and its relative gain. A bound that
-	// was not computed is not in the list.
+	// is not known (NaN) fails the comparison and is left out.
 	for k, bound := range plan.OneMoreBounds {
 		if bound >= plan.Bound {
 			o.Limits = append(o.Limits, formats.Limit{Constraint: "device " + f.pools[k].Device, Change: "+1 device", Value: bound, Gain: (bound - plan.Bound) / plan.Bound})
@@ -284,8 +288,8 @@ const (
 
 // planAndConfirm plans a cascade and confirms the plan by a simulated test at the highest rate of its ranges, with
 // random numbers that the search has not seen. It is the SolveUntilConfirmed of Method: solve makes a plan of a
-// problem, and if the test fails, it is called again with a reserve. requested has the user's settings of the test.
-// Plans whose SLO is over all requests together are not tested, as one of their ranges may miss it.
+// problem, and if the test fails, it is called again with a reserve. requested has the user's settings of the test. If
+// the SLO is over all requests together, the plan is not tested, because a single range may miss such an SLO.
 func planAndConfirm(ctx context.Context, p *kind.Problem, requested kind.TestSettings, solve kind.SolveFunc) (*kind.Result, error) {
 	return certify.SolveUntilConfirmed(ctx, p, solve, func(plan *formats.Plan) (*certify.Test, string, error) {
 		if formats.GearOf(plan).SLOScope == formats.ScopeRequests {

@@ -27,13 +27,15 @@ func explain(p *formats.Plan) []string {
 	}
 	if len(g.Models) > 0 {
 		line := fmt.Sprintf("bounds: of plans over these thresholds, %d quantiles per model; finer ones may exceed them", len(g.Models[0].Thresholds)+1)
-		if b := p.Objective.Bound; b != nil && p.Objective.Name == cascades.MostAccurate && g.SLOScope != formats.ScopeRequests && *b < weightedMean(g, func(r *formats.Gear) float64 { return r.Bound })-trials.MinAccuracyGain {
+		// If the plan's bound is noticeably below the mean of its ranges' bounds, the two are about different plans: say so.
+		meanRangeBound := weightedMean(g, func(r *formats.Gear) float64 { return r.Bound })
+		if b := p.Objective.Bound; b != nil && p.Objective.Name == cascades.MostAccurate && g.SLOScope != formats.ScopeRequests && *b < meanRangeBound-trials.MinAccuracyGain {
 			line += ". Those of ranges are of mixtures of cascades, too; that of the plan is of one cascade per range"
 		}
 		lines = append(lines, line)
 	}
 	if t := g.TriedBound; t > 0 {
-		word := "below"
+		word := "below" // trials rule out smaller latencies, counts and prices, but higher accuracies
 		if p.Objective.Name == cascades.MostAccurate {
 			word = "above"
 		}

@@ -126,7 +126,9 @@ func (f *resolvedWorkload) readModel(name, path string) (*cascades.Model, error)
 	return &m, nil
 }
 
-// setRequestTimes sets the time of a request outside of its runs, and that for which it occupies the front end.
+// setRequestTimes sets the time that a request spends outside of the models' runs (in client, loopback and front end),
+// and the time for which it occupies the front end, whose CPUs may limit the rate. Both follow from measured means over
+// the family.
 func (f *resolvedWorkload) setRequestTimes() {
 	f.problem.RequestOverhead = formats.MeanOfFamily(f.modelProfiles, func(m *formats.ProfileModel) document.Micros { return m.RequestUS })
 	f.requestCPU = formats.MeanOfFamily(f.modelProfiles, func(m *formats.ProfileModel) document.Micros { return m.RequestCPUUS })

@@ -112,7 +112,7 @@ func durationText(d document.Micros) string {
 }
 
 // groupLines returns a line on the plan's first request groups (requests of one model and class that are scheduled as one): how many
-// there are, when the last is expected to end, and how many end late. Without groups it returns nil.
+// there are, when the last one is expected to end, and how many end after their deadlines. Without groups it returns nil.
 func groupLines(q *formats.QueuePlan) []string {
 	if len(q.Groups) == 0 {
 		return nil

@@ -272,7 +272,8 @@ func (o *poolQueue) writeGroups(ctx context.Context, q *formats.QueuePlan, first
 				return err
 			}
 
-			// Add the group's work to that before it. The variances of the estimators' errors add up.
+			// Add the group's work to that before it in the queue. All groups with one estimator share its error, so their work counts as
+			// one sum; the errors of different estimators are independent, and their variances add up.
 			cost := o.problem.Cost(g, kind)
 			index := slices.IndexFunc(workAhead, func(w estimatorWork) bool { return w.estimator == e })
 			if index < 0 {
@@ -311,8 +312,9 @@ type estimatorWork struct {
 	work      float64
 }
 
-// describeGroup returns a request group as the plan describes it, but for its times: model, class, number of requests, mean lengths and
-// the earliest deadline. e is the estimator of its request times, which also has the spread of answers.
+// describeGroup returns a request group as the plan describes it: model, class, number of requests, mean lengths in tokens and the
+// earliest deadline. The caller adds the group's times. e is the estimator of its request times, which also has the variance of the
+// lengths of answers.
 func (o *poolQueue) describeGroup(x *requestGroup, e *vqueue.RCT) formats.RequestGroup {
 	item := &o.search.Problem.Items[x.item]
 	description := formats.RequestGroup{Model: o.search.Problem.Models[item.Model].Name, Class: o.search.Problem.Classes[item.Class].Name, Mega: x.mega, Requests: len(x.requests), DeadlineUS: toMicros(math.Inf(1))}

@@ -156,7 +156,7 @@ func (m *Program) addPlaces() error {
 	return nil
 }
 
-// negate returns the terms of a row with their coefficients negated, to bring them to the other side.
+// negate returns the terms of a linear row with their coefficients negated, which brings them to the other side of the row.
 func negate(terms []milp.Term) []milp.Term {
 	result := make([]milp.Term, len(terms))
 	for i, t := range terms {

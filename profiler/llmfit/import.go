@@ -63,8 +63,8 @@ func exchanges(m formats.LLMProfile) bool {
 // models and engines in the files.
 func (im *llmImport) emptyError() error {
 	var models, engines []string
-	copyOfImport := llmImport{runs: im.runs}
-	for _, p := range copyOfImport.instanceKeys() {
+	withoutOptions := llmImport{runs: im.runs} // selects all instances
+	for _, p := range withoutOptions.instanceKeys() {
 		models, engines = append(models, p.Model), append(engines, p.Engine)
 	}
 	slices.Sort(models)
@@ -235,7 +235,9 @@ func (im *llmImport) takeFitted(key llmruns.InstanceKey, name string) *formats.I
 	}
 
 	// Their times are in milliseconds: decoding takes A + B per token of context + C per sequence, a prompt A + B per
-	// token + C per token squared. Where the two bases differ, the difference is the hinge.
+	// token + C per token squared. Attention has a coefficient per pair of tokens, and a prompt has half as many pairs
+	// as its length squared. Where the base of decoding is larger than that of prompts, the hinge makes up for it: so
+	// many tokens of a prompt cost nothing.
 	ns := func(ms float64) float64 { return digits(max(0, ms) * 1e6) }
 	it := &formats.Iteration{BaseNS: ns(decode.A), SequenceNS: ns(decode.C), ContextNS: ns(decode.B), PromptNS: ns(prefill.B), AttentionNS: ns(2 * prefill.C)}
 	if prefill.B > 0 {
@@ -271,13 +273,13 @@ func (im *llmImport) loads(key llmruns.InstanceKey) *formats.ModelLoads {
 	l := &formats.ModelLoads{}
 	var times []time.Duration
 	loader := ""
-	for _, m := range im.runs.Loads { // use one loader: the engines' own, if it was measured
-		if !strings.EqualFold(m.Model, key.Model) || m.Device != key.Device || loader == stockLoader && m.Loader != loader {
+	for _, m := range im.runs.Loads {
+		if !strings.EqualFold(m.Model, key.Model) || m.Device != key.Device {
 			continue
 		}
 		if m.Loader != loader {
 			if loader != "" && m.Loader != stockLoader {
-				continue
+				continue // the times are of the first loader, or already of the engines' own
 			}
 			loader, times = m.Loader, nil
 		}
@@ -293,7 +295,7 @@ func (im *llmImport) loads(key llmruns.InstanceKey) *formats.ModelLoads {
 		notes = append(notes, fmt.Sprintf("cold: median of %d loads by %s", len(times), loader))
 	}
 	if swap := im.options.SwapGBps; swap > 0 && bytes > 0 {
-		l.WarmUS = document.Micros(time.Duration(bytes / swap))
+		l.WarmUS = document.Micros(time.Duration(bytes / swap)) // bytes at 1 GB/s take as many nanoseconds
 		notes = append(notes, fmt.Sprintf("warm: bytes at %g GB/s, assumed", im.options.SwapGBps))
 	}
 	if len(notes) == 0 {
@@ -304,14 +306,14 @@ func (im *llmImport) loads(key llmruns.InstanceKey) *formats.ModelLoads {
 }
 
 // putInstance adds an instance to the profile, with its model and device if these are new.
-func (im *llmImport) putInstance(key llmruns.InstanceKey, in formats.LLMInstance) {
+func (im *llmImport) putInstance(key llmruns.InstanceKey, instance formats.LLMInstance) {
 	if !slices.ContainsFunc(im.profile.Devices, func(d formats.ProfileDevice) bool { return d.Device == key.Device }) {
-		im.profile.Devices = append(im.profile.Devices, formats.ProfileDevice{Device: key.Device, Engine: "imported", Source: in.Source})
+		im.profile.Devices = append(im.profile.Devices, formats.ProfileDevice{Device: key.Device, Engine: "imported", Source: instance.Source})
 	}
 	k := slices.IndexFunc(im.profile.LLMs, func(m formats.LLMProfile) bool { return m.Model == key.Model })
 	if k < 0 {
 		k = len(im.profile.LLMs)
 		im.profile.LLMs = append(im.profile.LLMs, formats.LLMProfile{Model: key.Model, WeightBytes: im.runs.Weights[key.Model], KVBytesPerToken: im.runs.KVBytes[key.Model]})
 	}
-	im.profile.LLMs[k].Instances = append(im.profile.LLMs[k].Instances, in)
+	im.profile.LLMs[k].Instances = append(im.profile.LLMs[k].Instances, instance)
 }

@@ -97,6 +97,7 @@ func (o *observation) countTerms(hinge float64, row *[numTerms]float64) {
 func (b *BesidePoint) countTerms(hinge float64, row *[numTerms]float64) {
 	tokens, chunks, decoded := float64(b.Prompt), float64(b.Chunks), float64(b.Sequences*b.Iterations) // decoded tokens of all sequences
 	row[baseTerm], row[sequenceTerm], row[contextTerm] = float64(b.Iterations), decoded, decoded*b.Context
+	// Tokens above the hinge cost time. In each chunk's iteration, a token of every sequence counts toward it, too.
 	row[promptTerm], row[attentionTerm] = max(0, chunks*(float64(b.Sequences)-hinge)+tokens), tokens*tokens/2
 	row[cpuSequenceTerm] = decoded + chunks
 }
@@ -204,7 +205,8 @@ func minBase(list []observation) float64 {
 // smallest value. If attention is not negative, it is the fixed coefficient of attentionTerm. A negative attention is
 // free to be fitted. allowedTerms is a bit set.
 func nonNegative(list []observation, hinge, base, attention float64, allowedTerms int) (bestTerms [numTerms]float64, minError float64) {
-	// Divide each row by its time, so that errors are relative. Attention, if fixed, goes to the other side.
+	// Divide each row by its time, so that errors are relative and every time becomes 1. Attention, if fixed, goes to the
+	// other side.
 	rows, residuals := make([][numTerms]float64, len(list)), make([]float64, len(list))
 	targets := make([]float64, len(list))
 	for i := range list {
@@ -228,28 +230,28 @@ func nonNegative(list []observation, hinge, base, attention float64, allowedTerm
 		for i := range rows {
 			targets[i] = residuals[i] - rows[i][baseTerm]*constantPart
 		}
-		var in []int // the terms of the subset
+		var terms []int // those of the subset
 		for k := range numTerms {
 			if set>>k&1 == 1 {
-				in = append(in, k)
+				terms = append(terms, k)
 			}
 		}
-		if len(list) < len(in) {
+		if len(list) < len(terms) {
 			continue
 		}
-		x, ok := solve(rows, targets, in)
+		x, ok := solve(rows, targets, terms)
 		if !ok || constantPart == 0 && x[baseTerm] < base {
 			continue
 		}
 		sum := 0.0
 		for i := range rows {
 			relativeError := -targets[i]
-			for _, k := range in {
+			for _, k := range terms {
 				relativeError += rows[i][k] * x[k]
 			}
 			sum += relativeError * relativeError
 		}
-		if sum < minError*(1-1e-12) {
+		if sum < minError*(1-1e-12) { // better by more than rounding
 			bestTerms, minError = x, sum
 			bestTerms[baseTerm] += constantPart
 			if attention >= 0 {

@@ -51,7 +51,7 @@ func Calibrate(runs ...*Run) (CPUCost, error) {
 	if err != nil {
 		return CPUCost{}, err
 	}
-	sequences := max(1, float64(counts.Output)/float64(counts.Iterations))
+	sequences := max(1, float64(counts.Output)/float64(counts.Iterations)) // in a mean iteration, which gives each a token
 	var bestCost CPUCost
 	minLoss := math.Inf(1)
 	for sum := time.Duration(0); sum <= maxSum; sum += 20 * time.Microsecond {

@@ -23,7 +23,7 @@ func (r *Run) Doubts(c CPUCost, cpuGiven bool, x *Comparison) []string {
 // edge of its range (unless the constants were given), and a low R2 of latencies.
 func poorFigures(c CPUCost, cpuGiven bool, x *Comparison) []string {
 	var out []string
-	if !cpuGiven && c.Iteration >= maxSum/2 {
+	if !cpuGiven && c.Iteration >= maxSum/2 { // Calibrate tries sums up to maxSum, of which this is half
 		out = append(out, fmt.Sprintf("the time that the CPU adds to an iteration was fitted to %v, the most that is looked at: the steps lack something", c.Iteration))
 	}
 	if x.R2 < minR2 {

@@ -51,9 +51,9 @@ type samplesByPoint map[Point][]Sample
 // interrupted run continues.
 func readSamples(data []byte, name string, subject Subject) (samplesByPoint, error) {
 	out := samplesByPoint{}
-	in := bufio.NewReader(bytes.NewReader(data))
+	lines := bufio.NewReader(bytes.NewReader(data))
 	for n := 1; ; n++ {
-		text, err := in.ReadBytes('\n')
+		text, err := lines.ReadBytes('\n')
 		if err != nil { // at the end, perhaps inside a line
 			return out, nil
 		}
@@ -93,6 +93,7 @@ func openSamples(path string, subject Subject, discardOld bool) (samplesByPoint,
 	if err != nil {
 		return nil, nil, err
 	}
+	// Keep whole lines only: a last one without its end was cut off by an interruption.
 	remainingLines := data[:bytes.LastIndexByte(data, '\n')+1]
 	if discardOld && len(known) > 0 {
 		known, remainingLines = samplesByPoint{}, otherSubjects(remainingLines, subject)

@@ -201,6 +201,7 @@ func (r *runner) tokenBudget() int {
 	votes, total := map[int]int{}, 0
 	for _, p := range r.measuredPoints() {
 		if s := r.average(p); p.Kind == besideKind && s.Chunks > 1 {
+			// An iteration runs a chunk of the prompt, and a token of every sequence.
 			chunk := float64(s.Prompt)/float64(s.Chunks) + float64(p.Sequences)
 			votes[int(math.Exp2(math.Round(math.Log2(chunk))))]++
 			total++

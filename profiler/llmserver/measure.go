@@ -53,9 +53,9 @@ func (p *prober) request(tokens, answer int) *llm.Request {
 	}}
 }
 
-// hasUsage returns an error if an answer cannot be measured: the server does not count tokens, it has no text, or
+// checkUsage returns an error if an answer cannot be measured: the server does not count tokens, it has no text, or
 // more than a tenth of its prompt came from a cache.
-func hasUsage(a *llm.Answer) error {
+func checkUsage(a *llm.Answer) error {
 	switch {
 	case !a.HasUsage || a.Usage.PromptTokens == 0:
 		return fmt.Errorf("%w: the server does not tell the tokens of a prompt (stream_options.include_usage)", ErrServer)
@@ -87,7 +87,7 @@ func (p *prober) begin(ctx context.Context) (pointCosts, error) {
 	for _, n := range []int{16, 64, 256} { // the first one loads the model if it is not loaded
 		a, err := p.server.Complete(ctx, p.request(n, 8), nil)
 		if err == nil {
-			err = hasUsage(a)
+			err = checkUsage(a)
 		}
 		if err != nil && !errors.Is(err, errSample) {
 			return c, err
@@ -120,7 +120,7 @@ func (p *prober) sample(ctx context.Context, point Point) (Sample, error) {
 func (p *prober) prefill(ctx context.Context, point Point) (Sample, error) {
 	a, err := p.server.Complete(ctx, p.request(point.Prompt, 2), nil)
 	if err == nil {
-		err = hasUsage(a)
+		err = checkUsage(a)
 	}
 	if err != nil {
 		return Sample{}, err
@@ -218,7 +218,7 @@ func (p *prober) decode(ctx context.Context, point Point) (Sample, error) {
 	// Find the time in which all sequences decode.
 	var windowStart, windowEnd time.Time
 	for i, r := range d.list {
-		if err := hasUsage(r.answer); err != nil {
+		if err := checkUsage(r.answer); err != nil {
 			return Sample{}, err
 		}
 		if firstToken, lastToken := r.timeOf(0), r.timeOf(len(r.tokens)-1); i == 0 {
@@ -240,7 +240,10 @@ func (p *prober) decode(ctx context.Context, point Point) (Sample, error) {
 		n := float64(r.tokens[last].Count - r.tokens[first].Count)
 		gaps = append(gaps, tokenGaps(r.tokens[first:last+1])...)
 		tokenCount += n
-		context += n * (float64(r.answer.Usage.PromptTokens) + float64(r.tokens[first].Count+r.tokens[last].Count-1)/2)
+		// Token k of an answer is made with the prompt and k-1 tokens as its context. The n tokens behind the first one
+		// have this mean of k-1.
+		meanAnswered := float64(r.tokens[first].Count+r.tokens[last].Count-1) / 2
+		context += n * (float64(r.answer.Usage.PromptTokens) + meanAnswered)
 	}
 
 	// Refuse too short a time, and tokens that were sent in bursts.
@@ -260,10 +263,11 @@ const block = 8
 // tokenGaps returns the times per token of a sequence, each over a block of at least eight tokens.
 func tokenGaps(tokens []llm.Token) []time.Duration {
 	var out []time.Duration
-	for i, j := 0, 1; j < len(tokens); j++ {
-		if n := tokens[j].Count - tokens[i].Count; n >= block {
-			out = append(out, (tokens[j].Elapsed-tokens[i].Elapsed)/time.Duration(n))
-			i = j
+	start := 0 // the block extends from this index to i
+	for i := 1; i < len(tokens); i++ {
+		if n := tokens[i].Count - tokens[start].Count; n >= block {
+			out = append(out, (tokens[i].Elapsed-tokens[start].Elapsed)/time.Duration(n))
+			start = i
 		}
 	}
 	return out
@@ -333,7 +337,7 @@ func (p *prober) sampleBeside(ctx context.Context, point Point) (Sample, error) 
 	d.stop()
 	<-d.ended
 	if err == nil {
-		err = hasUsage(a)
+		err = checkUsage(a)
 	}
 	if err != nil {
 		return Sample{}, err
@@ -364,6 +368,8 @@ func stallTime(list []*tokenTimes, sentAt, firstToken time.Time) (Sample, error)
 				with = k
 			}
 		}
+		// Two tokens before the prompt give at least one usual gap. A sequence whose last token came before the prompt's
+		// first one, and that was not cancelled, had ended by then.
 		if before < 1 || with <= before || with == len(r.tokens)-1 && r.timeOf(with).Before(firstToken) && r.err == nil {
 			return Sample{}, fmt.Errorf("%w: a sequence did not decode from before a prompt until its first token", errNotConcurrent)
 		}

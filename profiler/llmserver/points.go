@@ -65,7 +65,7 @@ func grid(l limits) []Point {
 	context, sequences := cmp.Or(l.context, unknownContext), cmp.Or(l.sequences, unknownSequences)
 	isPossible := func(p Point) bool {
 		tokensEach := p.Context + p.tokens()
-		total := p.Sequences*tokensEach + p.Prompt + 2
+		total := p.Sequences*tokensEach + p.Prompt + 2 // a prompt alone has an answer of two tokens
 		// Prompts are only about as long as asked for, and blocks are not full.
 		return p.Sequences <= sequences && tokensEach*10 <= context*9 && (p.Prompt+2)*10 <= context*9 && (l.kv == 0 || total*10 <= l.kv*9)
 	}
@@ -77,7 +77,7 @@ func grid(l limits) []Point {
 	}
 	for n := 16; n <= context; n *= 2 {
 		add(Point{Kind: prefill, Prompt: n})
-		if n < 1024 {
+		if n < 1024 { // short prompts are cheap, so measure lengths in between
 			add(Point{Kind: prefill, Prompt: n + n/2})
 		}
 	}

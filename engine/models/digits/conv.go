@@ -146,7 +146,8 @@ func (l *convLane) learn(pixels []float32, label int) {
 		}
 	}
 
-	// The second convolution: the pooling passes a gradient to the place of its maximum only.
+	// The second convolution: the pooling passes a gradient to the place of its maximum only. That is an index into
+	// conv2, whose order is [y][x][filter], or -1 if the maximum is 0.
 	clear(l.poolGrad1)
 	for i, at := range l.maxAt2 {
 		if at < 0 {

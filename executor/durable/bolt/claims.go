@@ -73,7 +73,7 @@ func (c *claims) claimNext() (id string, added <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	// Skip records that have ended, or were added again, since they came into the heap.
+	// Skip entries of records that have ended since they came into the heap, or have another number by now.
 	for len(c.pending) > 0 {
 		first := heap.Pop(&c.pending).(pendingRecord)
 		if seq, ok := c.openRecords[first.id]; ok && seq == first.seq {

@@ -54,7 +54,7 @@ func openRecovering(path string, opt *bbolt.Options) (db *bbolt.DB, err error) {
 // entries, the order of keys. It runs before the store opens the file.
 func checkReadable(path string) error {
 	db, err := readOnly(path)
-	sum := byte(0) // uses every page of a value, so that it is read
+	sum := byte(0) // reading a byte of every page of a value shows whether the page can be read
 	if err == nil {
 		err = checkFile(path, db.Info().PageSize)
 	}
@@ -211,7 +211,7 @@ func writeEntries(tx *bbolt.Tx, name []byte, list []entry, report *RescueReport)
 		id, ok := string(e.key), isWellFormed(string(name), e.key, e.value)
 		if ok && string(name) == string(textsBucket) {
 			// Is it the next piece of its text?
-			id = string(e.key[:len(e.key)-9])
+			id = string(e.key[:len(e.key)-9]) // the key ends with a zero byte and an offset of eight bytes
 			p, _ := readPiece(e.key, e.value) // it is well-formed
 			ok = p.offset == textBytes[id]
 			textBytes[id] += p.size

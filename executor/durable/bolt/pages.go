@@ -43,6 +43,7 @@ func checkPages(file io.ReaderAt, size int) error {
 		}
 		sum := fnv.New64a()
 		_, _ = sum.Write(meta[:metaChecksum]) // it cannot fail
+		// In bbolt's layout the root is at byte 16, the number of pages at 40, and the number of the transaction at 48.
 		field := func(i int) uint64 { return binary.NativeEndian.Uint64(meta[i:]) }
 		if binary.NativeEndian.Uint32(meta) == boltMagic && field(metaChecksum) == sum.Sum64() && (endPage == 0 || field(48) > newestTx) {
 			root, endPage, newestTx = field(16), field(40), field(48)
@@ -105,6 +106,7 @@ func (p *pageChecker) checkSubtree(id uint64, minKey, keyLimit []byte) error {
 	for i := range n {
 		element := b[pageHeader+i*pageElement:]
 		field := func(offset int) uint64 { return uint64(binary.NativeEndian.Uint32(element[offset:])) }
+		// The head of an entry has its position from there and the sizes of key and value; a branch has no values.
 		pos, ksize, vsize := field(4), field(8), field(12)
 		if kind == branchPage {
 			pos, ksize, vsize = field(0), field(4), 0

@@ -28,7 +28,8 @@ var (
 	signalWorking  = []byte("+WPI")
 )
 
-// signal tells the queue's server about a claim: that its record is still worked on, has ended, or is given back.
+// signal sends the NATS server a signal about a claimed record: that this process still works on it (signalWorking),
+// that it has ended (signalEnded), or that it is given back (signalReleased).
 func (s *clusterClient) signal(held *claim, signal []byte) error {
 	if err := s.conn.Publish(held.ackSubject, signal); err != nil {
 		return fmt.Errorf("tell the queue of a request: %w", err)

@@ -94,7 +94,7 @@ func (l *lease) acquire(ctx context.Context) (revision uint64, err error) {
 	if name != "" && name != l.name && time.Since(l.seenSince) < l.client.opt.AckWait {
 		return 0, nil
 	}
-	l.term = lastRevision + 1
+	l.term = lastRevision + 1 // a lower bound of the revision that the write gets, so it grows from leader to leader
 	revision, err = l.client.bucket.Update(ctx, leadKey, l.value(), lastRevision)
 	if isConflict(err) {
 		return 0, nil
@@ -102,8 +102,9 @@ func (l *lease) acquire(ctx context.Context) (revision uint64, err error) {
 	return revision, err
 }
 
-// hold runs lead and renews the key meanwhile, so that this process stays the leader. lastWrite is a time before
-// the last write. The context of lead ends before another process can find the key free.
+// hold runs lead and renews the key meanwhile, so that this process stays the leader. lastWrite is a time just before
+// the last write of the key, whose revision is given. Other processes find the key free after AckWait without a write.
+// The context of lead ends after two thirds of that, so two processes never lead at once.
 func (l *lease) hold(ctx context.Context, lastWrite time.Time, revision uint64, lead func(context.Context)) {
 	ctx, stopLeading := context.WithCancel(ctx)
 	defer stopLeading()

@@ -68,9 +68,10 @@ func (b *fluidProgram) addFactor() {
 	b.m.SetObj(b.factor, 1)
 }
 
-// addDevices adds, for each level of a model (a limit on its batch times, with a template for a device of each pool), the devices of each
-// pool that run it, in fractions, and the row levelCapacity of the rate that they carry, in parts of maxFactor. With fixed rates, the
-// devices of a pool in sum are a whole number, at its price.
+// addDevices adds, for each level of a model (a limit on its batch times, with a template for a device of each pool), a variable by pool
+// for the devices that run the model at this level, in fractions. The row levelCapacity limits the rate at the level to what these devices
+// carry; the program counts all rates in units of maxFactor. With fixed rates, all devices of a pool sum to a whole number, which costs the
+// pool's price.
 func (b *fluidProgram) addDevices() {
 	p := b.problem
 	poolCapacity := make([]milp.Row, len(p.pools))

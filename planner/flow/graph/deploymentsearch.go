@@ -132,8 +132,8 @@ func (d *deploymentSearch) startBudgets(minTimes []time.Duration) bool {
 func (d *deploymentSearch) priceTolerance() float64 { return 1e-9 * d.covers.maxCost() }
 
 // serveNextModule serves the first module without a deployment by each of its candidates in turn, and by recursion the modules after it.
-// servedModules has the bits of the modules that are served, partialPrice is the lower bound plus the reduced costs of the chosen
-// deployments, below which no plan with these costs. It returns true if the search is over: a plan is enough, or the steps are used up.
+// servedModules has a bit for each module that is served. partialPrice is the lower bound plus the reduced costs of the chosen deployments:
+// no plan that has them costs less. It returns true if the search is over, because any plan is enough or the steps are used up.
 func (d *deploymentSearch) serveNextModule(servedModules uint64, partialPrice float64) bool {
 	if bits.OnesCount64(servedModules) == len(d.layout.appOf) {
 		return d.keepIfBest()

@@ -202,7 +202,8 @@ func (l *deploymentSolver) cheapest(ctx context.Context) (*solveResult, error) {
 	// The linear program gives the bound. Allow more and more above it until a plan is found. A search that
 	// is done without a plan proves that there is none up to its limit, which is then the bound.
 	bound, maxPrice := x.lowerBound, x.maxCost()*(1+1e-9)
-	for priceAllowance := max(l.search.gap, .005) / 2 * max(x.lowerBound, maxPrice*1e-6); x.lowerBound <= maxPrice; priceAllowance *= 2 {
+	firstAllowance := max(l.search.gap, .005) / 2 * max(x.lowerBound, maxPrice*1e-6) // half the gap of the bound, and never 0
+	for priceAllowance := firstAllowance; x.lowerBound <= maxPrice; priceAllowance *= 2 {
 		limit := min(maxPrice, x.lowerBound+priceAllowance)
 		d, done := l.searchDeployments(x, limit, false)
 		switch {
@@ -239,9 +240,12 @@ func (l *deploymentSolver) raiseRateAtSamePrice(ctx context.Context, result *sol
 		if x.lowerBound > result.value*(1+1e-9) {
 			continue
 		}
+		// If there is such a plan at f, the upper end of the range becomes again what it was before this try: f is the geometric
+		// mean of both ends.
 		d, _ := l.searchDeployments(x, result.value*(1+1e-9), false)
 		if d.bestSolution != nil && d.bestPrice <= result.value*(1+1e-9) && d.bestDevices <= result.solution.deviceCount() {
-			result.solution, carriedFactor, maxFactor = d.bestSolution, l.search.problem.rateFactor(d.bestSolution), f*f/carriedFactor
+			maxFactor = f * f / carriedFactor
+			result.solution, carriedFactor = d.bestSolution, l.search.problem.rateFactor(d.bestSolution)
 		}
 	}
 }

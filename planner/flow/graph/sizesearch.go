@@ -135,8 +135,13 @@ func (z *sizeSearch) rebatchUntilEnough(s *solution) *solution {
 	for improved := z.changeBatches && z.attainment(s, true) >= z.requestedAttainment-maxBatchShortfall; improved && z.simulationErr == nil; {
 		improved = false
 		for u := range z.p.models {
+			// Step towards larger batches of the model, then towards smaller ones, while the hint rises.
 			for _, delta := range []int{1, -1} {
-				for neighbour := z.p.withNeighbourBatch(s, u, delta); neighbour != nil && z.attainment(neighbour, true) > z.attainment(s, true)+minHintGain; neighbour = z.p.withNeighbourBatch(s, u, delta) {
+				for {
+					neighbour := z.p.withNeighbourBatch(s, u, delta)
+					if neighbour == nil || z.attainment(neighbour, true) <= z.attainment(s, true)+minHintGain {
+						break
+					}
 					s, improved = neighbour, true
 				}
 			}

@@ -112,8 +112,9 @@ func (s *planSearch) cheapest(ctx context.Context) (*solveResult, error) {
 	return result, nil
 }
 
-// useFewerDevices replaces the solution by one with fewer devices at the same rates, those of the problem of s, if it
-// finds one. Every device has the price 1 there. Errors are ignored: the solution stays.
+// useFewerDevices replaces the solution by one with fewer devices at the same rates, if it finds one. The problem of s
+// has these rates as weights and a price of 1 for every device, so its cheapest plan has the fewest devices. Errors are
+// ignored: the solution stays.
 func (s *planSearch) useFewerDevices(ctx context.Context, result *solveResult) {
 	exact := *s
 	exact.gap = 0

@@ -30,9 +30,9 @@ func (p *problem) hasTimeSharedPool() bool {
 	return slices.ContainsFunc(p.pools, func(k pool) bool { return k.timeShared && k.count > 0 })
 }
 
-// sharedRunTimes returns the values that the longest run on devices where modules take turns can have: the longest batch times of all
-// templates (ways to use a device) of time-shared pools, rising. The problem is then solved for each. If there are more than
-// maxRunLimits, it returns evenly spread ones, and complete is false.
+// sharedRunTimes returns, by rising time, the values that the longest run can have on devices where modules take turns: the longest batch
+// time of each template (a way to use a device) of time-shared pools. The callers solve the problem for each of these limits. If there are
+// more than maxRunLimits, it returns so many of them, evenly spread, and complete is false.
 func (p *problem) sharedRunTimes() (times []time.Duration, complete bool) {
 	for u := range p.models {
 		for _, l := range p.models[u].levels {

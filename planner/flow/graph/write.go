@@ -13,7 +13,7 @@ import (
 // outcome returns the result of a search as the parts of a plan: objective and bound, the applications with the models chosen, the
 // deployment of these, and the table of scaling. An application that gets less than the rate it asks for is named in a warning.
 func (r *resolvedProblem) outcome(result *solveResult) *kind.Outcome {
-	p := result.problem
+	p := result.problem // the problem with levels for taking turns, if the search has made one
 	if p == nil {
 		p = r.problem
 	}

@@ -32,7 +32,7 @@ func Table(cumulativeRates [][]float64, headroom, relativeSD, maxRate float64) [
 	rateStep, lastIndex := headroom*maxRate/4500, -1
 	for i := range 4500 {
 		rate := float64(i) * rateStep
-		index := f.bestCapacity(rate, max(relativeSD*rate, 1e-9), lastIndex)
+		index := f.bestCapacity(rate, max(relativeSD*rate, 1e-9), lastIndex) // a deviation of 0 would be divided by
 		if index == lastIndex {
 			continue
 		}
@@ -93,7 +93,7 @@ func (f *capacityFrontier) workersFor(index int) []int {
 func (f *capacityFrontier) bestCapacity(mean, sd float64, lastIndex int) int {
 	minCost, bestIndex := math.Inf(1), max(lastIndex, 0)
 	for i := max(0, lastIndex-5); i < len(f.capacities) && f.capacities[i] <= mean+4*sd+f.maxWorkerRate; i++ {
-		// The expected rate above the capacity, sd · (φ(z) - z (1 - Φ(z))).
+		// The expected rate above the capacity, sd · (φ(z) - z (1 - Φ(z))), of the normal density φ and distribution Φ.
 		z := (f.capacities[i] - mean) / sd
 		expectedMissed := sd * (math.Exp(-z*z/2)/math.Sqrt(2*math.Pi) - z*math.Erfc(z/math.Sqrt2)/2)
 		if v := float64(f.workerTotals[i]) + missedRateCost*f.workersPerRPS*expectedMissed; v < minCost {

@@ -22,7 +22,8 @@ type usageByDevice struct {
 	devices map[string]map[int]*deviceUsage // by kind and number
 }
 
-// usageOf returns the usage of a device. If it has none yet, docPath is where the first begins.
+// usageOf returns what the replicas counted so far take of a device, which is given by its kind and its number. If there is no entry yet,
+// it adds one with docPath, the place in the plan of the device's first replica, to which findings about the device refer.
 func (u *usageByDevice) usageOf(device string, number int, docPath string) *deviceUsage {
 	usage := u.devices[device][number]
 	if usage == nil {

@@ -197,9 +197,9 @@ func (groups deviceGroups) busiest(c *checker) (group *formats.Stage, spareFacto
 	return group, spareFactor
 }
 
-// percentileTime returns the longest time that a request of workflow i takes of the fastest ones, as many as its percentile asks for. At
-// every step a request waits for a batch, then is in one of its own. If the workflow cannot be computed, it returns 0, as other checks
-// report that.
+// percentileTime returns the time within which the share of the requests of workflow i that its percentile asks for is answered. At every
+// step a request waits for a batch and then is in a batch itself. If the workflow cannot be computed, it returns 0, as other checks report
+// that.
 func (c *checker) percentileTime(i int) time.Duration {
 	if i >= len(c.workflows) {
 		return 0
@@ -234,7 +234,7 @@ func (c *checker) percentileTime(i int) time.Duration {
 }
 
 // segmentTime returns the time of the longest path through a segment of a workflow. A step takes twice the longest batch of the models
-// that may run it: a batch to wait for, and one's own.
+// that may run it: a request waits for one batch and then is in a second one.
 func (c *checker) segmentTime(d *workflow, segment int) time.Duration {
 	maxTime := time.Duration(0)
 	for _, path := range d.paths[segment] {

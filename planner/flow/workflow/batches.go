@@ -220,8 +220,9 @@ func (m *batchProgram) limitKindTime(k int, v milp.Var, factor float64) {
 	}
 }
 
-// minimizeBusiestKind makes the objective the time of the busiest kind of devices, as a share of that kind, times the
-// number of all devices. With one kind it is that already.
+// minimizeBusiestKind makes the program minimize the time of the busiest kind of devices, as a share of that kind, times
+// the number of all devices. With one kind of devices it changes nothing, because addService has already made the device
+// time the objective.
 func (m *batchProgram) minimizeBusiestKind(counts []int) {
 	if len(counts) == 1 {
 		return

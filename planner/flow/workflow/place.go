@@ -87,8 +87,8 @@ func newPlacement(w *workflowProblem, b *chosenBatches) *placement {
 			kindTime[k] = factor * b.serviceTime(w, s, k)
 		}
 
-		// A device of kind k that serves one second of a service's time there may be worth more or less of
-		// it elsewhere.
+		// A second of the service on a fast kind of devices does more of its tasks than one on a slow kind. If all tasks ran on
+		// kind k, they would take load · secondsPerTask devices there instead of totalTime, so a second there is worth the ratio.
 		totalTime := sumOf(kindTime)
 		for k := range timeValue {
 			if b.batch[s][k] == notDeployed {
@@ -199,7 +199,7 @@ func (r *placer) roomiestDevice(free *freeDevices, s, kind int) int {
 // byte first. modelBytes is the memory of a device for weights.
 func (r *placer) servedUpperBound(modelBytes int64) float64 {
 	p, services := r.placement, r.problem.services
-	type item struct{ busy, bytes float64 } // bytes of all copies that serve it
+	type item struct{ busy, bytes float64 } // device time, and the bytes of the copies that serve it: one per device, at least one
 	var items []item
 	for s := range services {
 		if p.totalTime[s] > 0 {

@@ -36,7 +36,7 @@ func PoolDevices(ctx context.Context, p *cascades.Problem, inTime, lax *planspac
 		return nil, err
 	}
 
-	// Prices are the duals of device time and NIC time.
+	// Prices are the duals of device time and NIC time. The program has one range, whose rows have index 0.
 	devicePrice, nicPrice, total := make([]float64, len(p.Kinds)), map[planspace.NICDirection]float64{}, 0.0
 	for c, conf := range lax.FluidConfigs {
 		devicePrice[conf.Kind] = math.Abs(sol.RowDuals[program.TimeRow[0][c]])

@@ -41,7 +41,8 @@ func CutOfRanges(ctx context.Context, space *planspace.Space, startCascades [][]
 	p := space.Problem
 	cut := &DeviceCut{Devices: p.DeviceCounts(), GainPerDevice: make([]float64, len(p.Kinds)), ServesAllRanges: true}
 
-	// Solve range by range. If one cannot be served, the cut is that of its unserved share.
+	// Solve range by range. If the devices cannot serve a range (more than rounding stays unserved), the cut is made from that
+	// range alone, by a program that only minimises the unserved share.
 	for r := range p.RangeEdges {
 		program, sol, _, err := space.SolveRelaxation(ctx, r, false, startCascades[r])
 		if err != nil {
@@ -60,10 +61,16 @@ func CutOfRanges(ctx context.Context, space *planspace.Space, startCascades [][]
 		cut.addDuals(space, program, sol, p.RangeWeights[r]/max(p.RangeWeights[r], 1e-6))
 	}
 
-	// What the counts must add up to: the target, or 0 unserved requests, less the value at the present counts.
-	if cut.RequiredGain = -cut.Value - cut.slack; cut.ServesAllRanges {
-		cut.RequiredGain += p.TargetAccuracy - cascades.TargetTolerance
+	// Other counts n reach the target (or serve all requests, if a range is not served) only if
+	//
+	//	Value + Σ_k GainPerDevice(k) · (n(k) - Devices(k)) ≥ target
+	//
+	// Solved for Σ_k GainPerDevice(k) · n(k), that gives the RequiredGain.
+	target := 0.0
+	if cut.ServesAllRanges {
+		target = p.TargetAccuracy - cascades.TargetTolerance
 	}
+	cut.RequiredGain = -cut.Value - cut.slack + target
 	for k, n := range cut.Devices {
 		cut.RequiredGain += cut.GainPerDevice[k] * float64(n)
 	}
@@ -71,7 +78,8 @@ func CutOfRanges(ctx context.Context, space *planspace.Space, startCascades [][]
 }
 
 // addDuals adds to the cut the value of the linear program of one range and, by its duals, how much one more device of
-// each kind raises it, all times a factor. It also adds to the slack, by which the value may be too low.
+// each kind raises that value, all times a factor. It also adds to the slack, by which the value may be too low: the
+// program counts whole network cards, while the cut counts parts of them.
 func (t *DeviceCut) addDuals(space *planspace.Space, program *planspace.MixtureProgram, sol *milp.Solution, factor float64) {
 	t.Value += factor * sol.Value
 	for k, row := range program.DeviceRow {
@@ -80,7 +88,8 @@ func (t *DeviceCut) addDuals(space *planspace.Space, program *planspace.MixtureP
 		}
 	}
 
-	// A NIC serves the devices of a node, so one more device brings a part of one.
+	// A NIC serves the devices of a node, so one more device brings a part of a NIC. The slack covers a node that is not full
+	// but has a whole NIC.
 	for k := range space.Problem.Kinds {
 		for _, inbound := range []bool{false, true} {
 			if row, ok := program.NICRow[0][planspace.NICDirection{Kind: k, Inbound: inbound}]; ok {

@@ -23,8 +23,8 @@ const maxWindows = 2048
 func (p *PooledDevices) MeasuredBound() float64 {
 	freeCost := make([]float64, len(p.problem.Models)) // late requests are worked on when devices are idle
 	options, maxLateShare := p.lateCascades(freeCost), 1-p.problem.Percentile
-	windowSeconds := (len(p.problem.MeasuredRates) + maxWindows - 1) / maxWindows
-	cumulativeRequests := []float64{0} // requests that arrived until the end of each basic window
+	windowSeconds := (len(p.problem.MeasuredRates) + maxWindows - 1) / maxWindows // of a basic window, for at most maxWindows of them
+	cumulativeRequests := []float64{0}                                            // requests that arrived until the end of each basic window
 	for second := 0; second < len(p.problem.MeasuredRates); second += windowSeconds {
 		cumulativeRequests = append(cumulativeRequests, cumulativeRequests[len(cumulativeRequests)-1]+cascades.Sum(p.problem.MeasuredRates[second:min(second+windowSeconds, len(p.problem.MeasuredRates))]))
 	}
@@ -34,14 +34,16 @@ func (p *PooledDevices) MeasuredBound() float64 {
 	requests := cumulativeRequests[len(cumulativeRequests)-1]
 	return minOverPrices(func(price float64) float64 {
 		envelope, bestUntil := envelopeAtPrice(options, price), make([]float64, len(cumulativeRequests))
-		for to := 1; to < len(cumulativeRequests); to++ {
-			bestUntil[to] = math.Inf(1)
-			for steps := 1; steps <= to; steps *= 2 {
-				n, value := cumulativeRequests[to]-cumulativeRequests[to-steps], bestUntil[to-steps]
+		for end := 1; end < len(cumulativeRequests); end++ {
+			bestUntil[end] = math.Inf(1)
+			// The last window before this end has 1, 2, 4, … basic windows.
+			for length := 1; length <= end; length *= 2 {
+				n, value := cumulativeRequests[end]-cumulativeRequests[end-length], bestUntil[end-length]
 				if n > 0 {
-					value += n * envelope.At(p.deviceScale*(float64(steps*windowSeconds)+p.problem.SLO.Seconds())/n)
+					deviceSeconds := p.deviceScale * (float64(length*windowSeconds) + p.problem.SLO.Seconds())
+					value += n * envelope.At(deviceSeconds/n)
 				}
-				bestUntil[to] = min(bestUntil[to], value)
+				bestUntil[end] = min(bestUntil[end], value)
 			}
 		}
 		return bestUntil[len(bestUntil)-1]/requests + price*maxLateShare

@@ -99,9 +99,10 @@ func fasterElsewhere(p *Problem, m, kind int) bool {
 }
 
 // WithBatchLimits returns copies of the problem under up to three limits on the time of a batch, each of which is
-// planned on its own: as long as the SLO; at most half as long, because the queue in front of long batches of an
-// expensive model can cost more time than these save; and the same without models on kinds where a single sample takes
-// longer, if another kind is faster. A limit that leaves all batch sizes as they were under the one before is left out.
+// planned on its own. First, a batch may take the whole SLO. Second, it may take half the SLO, because the queue in
+// front of long batches can cost more time than these save. Third, models also leave the kinds of devices on which a
+// single sample takes longer than that, if another kind is faster. If a limit leaves all batch sizes as they were under
+// the limit before, it is left out.
 func WithBatchLimits(p *Problem) (problems []*Problem) {
 	fullSLO, halfSLO := *p, *p
 	fullSLO.MaxBatchTime, halfSLO.MaxBatchTime = 0, p.SLO/2

@@ -93,7 +93,7 @@ func (e *enumerator) visitPrefix(model, depth int, samples []int32, correctBefor
 		return
 	}
 
-	// Count samples and correct answers below each level: first those at level l in entry l+1, then their sums.
+	// Count samples and correct answers below each level: first those at level l in entry l+1, then the sums up to each entry.
 	belowCounts, rightBelow := e.belowLevel[depth], e.correctBelow[depth]
 	clear(belowCounts)
 	clear(rightBelow)

@@ -31,8 +31,8 @@ func Thresholds(certainty []float64, grid int) []float64 {
 	return thresholds
 }
 
-// CertaintyLevels returns, for every certainty (of a model's answer to a sample), its level: the number of
-// thresholds that it reaches.
+// CertaintyLevels returns, for every certainty (of a model's answer to a sample), its level: the number of thresholds
+// that the certainty is not below. thresholds ascend, so the search finds the first that is above it.
 func CertaintyLevels(certainty, thresholds []float64) []uint8 {
 	levels := make([]uint8, len(certainty))
 	for i, c := range certainty {

@@ -26,7 +26,8 @@ func (l *Layout) ConcentratedSplit(cascade int, shares [][]float64) [][]float64 
 	firstReplica := make([]int, len(shares)) // replica of the model on the kind's first device
 	for k := range l.GroupOf {
 		replicaAt := l.ReplicaIndexes(l.GroupOf[k], firstReplica)
-		for g := range slices.Max(append(l.GroupOf[k], -1)) + 1 {
+		groupCount := slices.Max(append(l.GroupOf[k], -1)) + 1 // a kind without devices has none
+		for g := range groupCount {
 			l.wrapAround(cascade, k, l.GroupOf[k], g, replicaAt, concentrated)
 		}
 	}
@@ -89,8 +90,8 @@ func (l *Layout) wrapAround(cascade, kind int, groups []int, g int, replicaAt []
 		}
 	}
 
-	// Give every device an equal share of it. freeTime is the part that device d has not got yet. The last device also gets the rest that
-	// rounding leaves.
+	// Give every device an equal share of the work. freeTime is the part of its share that device d has not got yet. The last
+	// device also gets the rest that rounding leaves.
 	deviceShare := cascades.Sum(work) / float64(len(devices))
 	d, freeTime := 0, deviceShare
 	for k, m := range c.Models {

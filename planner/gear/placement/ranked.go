@@ -31,9 +31,9 @@ type placementRanking struct {
 	top     []*RankedLayout // the best first
 }
 
-// add ranks a placement (configs: how many devices hold which models) with every layout of its chains by the accuracy
-// that it allows without queueing, and adds those to the ranking that are among the maxKept best. Of equal ones the
-// earlier is first.
+// add ranks a placement (configs: how many devices hold which models) by the accuracy that it allows without queueing,
+// once for every layout of its chains (members in stages). It adds those layouts to the ranking that are among its
+// maxKept best. Of equal ones the earlier is first.
 func (g *placementRanking) add(ctx context.Context, configs []planspace.Config) error {
 	for _, layout := range chainLayouts(g.space, configs) {
 		if err := ctx.Err(); err != nil {
@@ -134,8 +134,9 @@ func FluidLayout(space *planspace.Space) *Layout {
 	return layout
 }
 
-// BoundSingleCascades returns the accuracy, weighted over the ranges of rates, that no plan exceeds whose ranges have
-// one cascade each and not a mixture, of whole models or in stages. If a range has no cascade, it returns 0.
+// BoundSingleCascades returns the accuracy, weighted over the ranges of rates, that no plan exceeds in which one cascade
+// serves each range, and not a mixture of cascades. Its models may run whole or in stages. If a range has no cascade,
+// it returns 0.
 func BoundSingleCascades(ctx context.Context, space *planspace.Space) (float64, error) {
 	ranges, err := FluidLayout(space).FluidAccuracies(ctx, cascades.TargetTolerance)
 	if err != nil || len(ranges) < len(space.Problem.RangeEdges) {

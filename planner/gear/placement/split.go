@@ -92,16 +92,19 @@ func newSplitProgram(l *Layout, cascade int, loadLimit float64) *splitProgram {
 }
 
 // addFlow adds and returns a variable for the samples per request of a model that one group of devices or replicas
-// gets. seconds is the time of a full batch there. If short batches are wanted, it is the price of the variable. It
-// notes whether batches of some model take different times, as the price decides nothing otherwise.
+// gets. seconds is the time of a full batch there. If the split is to keep batches short, that time is the price of the
+// variable in the objective. addFlow notes in batchTimesVary whether some model's batches take different times in
+// different groups; if not, the prices decide nothing.
 func (g *splitProgram) addFlow(model int, seconds float64) milp.Var {
 	if len(g.demandTerms[model]) == 0 {
 		g.batchSeconds[model] = seconds
 	}
-	if g.batchTimesVary = g.batchTimesVary || seconds != g.batchSeconds[model]; !g.shortBatches {
-		seconds = 0
+	g.batchTimesVary = g.batchTimesVary || seconds != g.batchSeconds[model]
+	price := 0.0
+	if g.shortBatches {
+		price = seconds
 	}
-	flow := g.model.AddVar("", 0, milp.Inf, seconds)
+	flow := g.model.AddVar("", 0, milp.Inf, price)
 	g.demandTerms[model] = append(g.demandTerms[model], milp.Term{Var: flow, Coef: 1})
 	return flow
 }
@@ -116,7 +119,8 @@ func (g *splitProgram) addWholeModels() {
 		g.timeTerms[c] = []milp.Term{{Var: g.busiestLoad, Coef: -float64(conf.Count)}}
 		g.groupFlows[c] = make([]milp.Var, len(space.Problem.Models))
 		for k, share := range g.reachShares {
-			if g.groupFlows[c][k] = -1; share > 0 && conf.ModelSet&(1<<k) != 0 {
+			g.groupFlows[c][k] = -1 // no variable
+			if share > 0 && conf.ModelSet&(1<<k) != 0 {
 				flow := g.addFlow(k, float64(space.MaxBatch[conf.Kind][k])*space.SecondsPerSample[conf.Kind][k])
 				g.groupFlows[c][k] = flow
 				g.timeTerms[c] = append(g.timeTerms[c], milp.Term{Var: flow, Coef: 1e3 * space.SecondsPerSample[conf.Kind][k]})
@@ -131,7 +135,8 @@ func (g *splitProgram) addWholeModels() {
 func (g *splitProgram) addChains() {
 	for i := range g.layout.replicaGroups {
 		c := g.layout.chainOfGroup(i)
-		if g.chainFlows[i] = -1; g.reachShares[c.Model] == 0 {
+		g.chainFlows[i] = -1 // no variable
+		if g.reachShares[c.Model] == 0 {
 			continue
 		}
 		flow := g.addFlow(c.Model, c.Latency.Seconds())

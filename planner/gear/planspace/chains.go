@@ -89,7 +89,7 @@ func EnumerateChains(p *cascades.Problem) (chains []*Chain, minTimes []time.Dura
 	// margin, and turn those of several stages into chains.
 	for m := range blocks.Models {
 		model := &blocks.Models[m]
-		model.SLO, model.Margin, model.BatchWaitMicros, model.EveryBatch = p.SLO, 0, 0, false
+		model.SLO, model.Margin, model.BatchWaitMicros, model.EveryBatch = p.SLO, 0, 0, false // trials show the queueing that a margin would be for
 		if model.NumBlocks() < 2 {
 			continue
 		}
@@ -239,10 +239,11 @@ func (space *Space) mostUsedChains(use []float64) []*Chain {
 	return used
 }
 
-// chainsForMemory returns chains (members in stages) along which members use devices that they do not fit on whole: for
-// each route, the kinds of its stages, the chain with the highest throughput on all devices. They come by falling
-// throughput. The relaxation, which has fractions of devices, does not use such a chain if the member fits whole on
-// other devices, even where it then leaves no memory there for other members.
+// chainsForMemory returns chains (members in stages) along which members use devices that they do not fit on whole. Of
+// the chains of one route (the kinds of devices of the stages) it returns the one with the highest throughput on all
+// devices. They come by falling throughput. The linear program with fractions of devices does not show that such chains
+// are needed: if the member fits whole on other devices, it goes there, even if it then leaves no memory there for
+// other members.
 func (space *Space) chainsForMemory() []*Chain {
 	// throughput returns the samples per second of a chain if it had all devices to itself.
 	throughput := func(c *Chain) float64 {

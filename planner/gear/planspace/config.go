@@ -55,7 +55,7 @@ func maximalSets(sizes []int64, limit int64) (sets []uint32) {
 	// fits reports whether all items of a set can be on one device.
 	fits := func(set uint32) bool {
 		total := int64(0)
-		for remaining := set; remaining > 0; remaining &= remaining - 1 {
+		for remaining := set; remaining > 0; remaining &= remaining - 1 { // each round drops the lowest bit
 			size := sizes[bits.TrailingZeros32(remaining)]
 			if total += size; size < 0 {
 				return false
@@ -71,7 +71,7 @@ func maximalSets(sizes []int64, limit int64) (sets []uint32) {
 		}
 		maximal := true
 		for m := range sizes {
-			if size := uint32(1) << m; set&size == 0 && fits(set|size) {
+			if item := uint32(1) << m; set&item == 0 && fits(set|item) {
 				maximal = false
 			}
 		}

@@ -67,9 +67,10 @@ func (space *Space) SetCascades(list []cascades.Cascade) {
 	slices.SortFunc(space.ByAccuracy, func(a, b int) int {
 		return cmp.Or(cmp.Compare(list[b].CorrectCount, list[a].CorrectCount), cmp.Compare(a, b))
 	})
-	flat := make([]float64, len(list)*len(space.Problem.Models))
+	models := len(space.Problem.Models)
+	flat := make([]float64, len(list)*models) // one array for all rows, as there are very many cascades
 	for i := range list {
-		space.ReachShares[i], flat = flat[:len(space.Problem.Models):len(space.Problem.Models)], flat[len(space.Problem.Models):]
+		space.ReachShares[i], flat = flat[:models:models], flat[models:]
 		for k, m := range list[i].Models {
 			space.ReachShares[i][m] = float64(list[i].ReachCounts[k]) / float64(space.Problem.PlanningSamples.N)
 		}
@@ -199,9 +200,9 @@ func (space *Space) PlaceModels(ctx context.Context) (placement []Config, err er
 	// Whole numbers of devices. With chains the program is large, so it may stop at a gap or after a number of nodes.
 	integral := space.newMixtureProgram(space.Configs, ranges, true)
 	integral.addChosenChains()
-	cascades := slices.Compact(slices.Sorted(slices.Values(slices.Concat(relaxation.CascadeColumns...))))
+	usedCascades := slices.Compact(slices.Sorted(slices.Values(slices.Concat(relaxation.CascadeColumns...))))
 	for index := range ranges {
-		for _, cascade := range cascades {
+		for _, cascade := range usedCascades {
 			integral.addCascade(index, cascade)
 		}
 	}

@@ -316,7 +316,7 @@ func (g *MixtureProgram) improvingChains(index int, chains []*Chain, kindConfig 
 			saving -= sol.RowDuals[g.TimeRow[index][kindConfig[c.Stages[s].Kind]]] * c.Stages[s].SecondsPerSample * edge
 		}
 		g.space.EachNIC(c, func(n NICDirection, seconds float64) {
-			if row, ok := g.NICRow[index][n]; ok && int(row) < len(sol.RowDuals) {
+			if row, ok := g.NICRow[index][n]; ok && int(row) < len(sol.RowDuals) { // rows added since have no dual yet
 				saving -= sol.RowDuals[row] * seconds * edge
 			}
 		})
@@ -388,8 +388,9 @@ func configByKind(configs []Config, kinds int) []int {
 // added. With serveOnly the program only minimises the share of unserved requests, to show what a range lacks.
 func (space *Space) SolveRelaxation(ctx context.Context, r int, serveOnly bool, startCascades []int) (program *MixtureProgram, sol *milp.Solution, chainVars []milp.Var, err error) {
 	program = space.newMixtureProgram(space.FluidConfigs, []int{r}, false)
-	if program.serveOnly = serveOnly; serveOnly {
-		program.model.SetObj(program.UnservedVar[0], -1)
+	program.serveOnly = serveOnly
+	if serveOnly {
+		program.model.SetObj(program.UnservedVar[0], -1) // the program maximises, so that minimises the unserved share
 	}
 	for _, i := range startCascades {
 		program.addCascade(0, i)
@@ -411,7 +412,8 @@ func (space *Space) RangeBounds(ctx context.Context) (bounds, chainUse []float64
 		if err != nil {
 			return nil, nil, err
 		}
-		if bounds[r] = sol.Value / max(space.Problem.RangeWeights[r], 1e-6); sol.X[program.UnservedVar[0]] > 1e-7 {
+		bounds[r] = sol.Value / max(space.Problem.RangeWeights[r], 1e-6) // the weight by which the program multiplies accuracies
+		if sol.X[program.UnservedVar[0]] > 1e-7 {                        // more than rounding
 			bounds[r] = math.NaN()
 		}
 

@@ -175,10 +175,11 @@ func (c *gearClimber) climbPath(ctx context.Context, r int) (path []climbStep, e
 	return path, nil
 }
 
-// climbHighest takes, by bisection, the most accurate gears of a path (steps that keep the SLO on the gate stream) that
-// keep the SLO on all streams, as the climber's gears, and returns the number of steps of the path up to them. The
-// whole path is tried first. A stream that failed becomes the gate, on which later paths are tried first. If it returns
-// an error, it has taken the best gears that were seen to keep the SLO.
+// climbHighest takes over as the climber's gears the last gears of a path that keep the SLO on all streams, and returns
+// the number of steps of the path up to them. A path has ever more accurate gears, which keep the SLO on the gate
+// stream (the one that failed last). It tries the whole path first and then bisects. A stream that fails becomes the
+// gate, on which later paths are tried first. If it returns an error, it has taken the best gears that were seen to keep
+// the SLO.
 func (c *gearClimber) climbHighest(ctx context.Context, path []climbStep) (passedSteps int, err error) {
 	low, gate := 0, c.gateStream // the first `low` steps keep the SLO, and more than `high` do not
 	for high, middle := len(path), len(path)-1; low < high && err == nil; middle = (low + high) / 2 {
@@ -196,7 +197,7 @@ func (c *gearClimber) climbHighest(ctx context.Context, path []climbStep) (passe
 		c.steps = append(c.steps, path[:low]...)
 	}
 
-	// The stream that failed becomes the gate.
+	// The stream that failed becomes the gate. Its result is that of the present gears, run to the end.
 	if err == nil && gate != c.gateStream && c.gateStream != noGate {
 		c.gateStream = gate
 		c.gateResult, err = c.simulator.RunMeasured(ctx, c.gears, gate, 1)
@@ -214,7 +215,7 @@ func (c *gearClimber) runAllStreams(ctx context.Context, step *climbStep) (worst
 	var lateShares []float64
 	worst = &trials.MeasuredResult{}
 
-	// Run the streams.
+	// Run the streams. The even one has the least number, and the random ones follow.
 	for k := trials.EvenStream; k < c.streams; k++ {
 		result := step.result
 		if k != c.gateStream {
@@ -269,8 +270,9 @@ func sampleWindows(p *cascades.Problem) *cascades.Problem {
 	windows := slices.Collect(slices.Chunk(p.MeasuredRates, int(math.Ceil(windowLengthSLOs*p.SLO.Seconds()))))
 	byRate := cascades.Indices(len(windows))
 	slices.SortStableFunc(byRate, func(a, b int) int { return cmp.Compare(cascades.Sum(windows[b]), cascades.Sum(windows[a])) })
+	stride := int(math.Ceil(cascades.Sum(p.MeasuredRates) / maxSampledRequests)) // one window in so many is taken
 	var sampled []int
-	for k := 0; k < len(byRate); k += int(math.Ceil(cascades.Sum(p.MeasuredRates) / maxSampledRequests)) {
+	for k := 0; k < len(byRate); k += stride {
 		sampled = append(sampled, byRate[k])
 	}
 	slices.Sort(sampled)

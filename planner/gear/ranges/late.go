@@ -32,11 +32,11 @@ func (a *gearChoices) addGear(r int, g trials.PlannedGear, weight float64) {
 	a.items[r] = append(a.items[r], knapsack.Choice{Value: weight * g.Accuracy, Weight: weight * g.LateShare})
 }
 
-// AllowLateRanges is for an SLO over all requests together: it gives ranges of rates more accurate gears that miss the
-// SLO but are stable at the upper edge, as far as all requests together keep it. It changes the plan's gears and
-// accuracy. The choice is a knapsack, whose capacity is the share of late requests that the percentile allows. If rates
-// were measured, the plan is simulated on them, and while more requests are late than the trials showed, the capacity
-// is reduced. If it returns an error, every range still has its own gear.
+// AllowLateRanges makes a plan more accurate under an SLO over all requests together: it gives ranges of rates more
+// accurate gears that miss the SLO but are stable at the upper edge, as far as all requests together keep it. It changes
+// the plan's gears and accuracy. The choice is a knapsack, whose capacity is the share of late requests that the
+// percentile allows. If rates were measured, the chosen gears are simulated on them, and while they miss the SLO there,
+// the choice is repeated with less capacity. If it returns an error, every range has the gear that it had before.
 func AllowLateRanges(ctx context.Context, plan *trials.Plan) error {
 	p, simulator := plan.Problem, plan.Placement.Simulator
 	choices, err := listGearChoices(ctx, plan)
@@ -91,9 +91,10 @@ func listGearChoices(ctx context.Context, plan *trials.Plan) (*gearChoices, erro
 		if n := len(candidates); n == 0 || weight*(cascades.PlannedAccuracy(p, candidates[n-1].Cascade)-plan.Gears[r].Accuracy) < trials.MinAccuracyGain/float64(len(p.RangeEdges)) {
 			continue // no choice adds anything
 		}
+		maxLateShare := min(1, (1-p.Percentile)/weight) // of the range's requests, if it takes all late requests that the percentile allows
 		for k, fails := 0, 0; k < len(candidates) && fails < 2; k++ {
 			candidate := &candidates[k]
-			trial, err := simulator.TryWithLateShare(ctx, candidate, edge, min(1, (1-p.Percentile)/weight))
+			trial, err := simulator.TryWithLateShare(ctx, candidate, edge, maxLateShare)
 			if err != nil {
 				return choices, err
 			}

@@ -16,10 +16,10 @@ import (
 // rates may vary around the edge of two ranges or seldom reach the highest range, and each gear must hold its
 // upper edge forever.
 
-// TrySingleCascade looks, for an SLO over all requests together, for one cascade for all ranges of rates, and returns
-// its plan if that is more accurate than the plan found so far, or if there is none or it misses the target. Else it
-// returns that plan, which may be nil. wholeErr is the reason why the search has found none; unless it is an
-// InfeasibleError, it is returned. history has the trials of the search.
+// TrySingleCascade looks for one cascade for all ranges of rates, if the SLO is over all requests together. It returns
+// the plan of that cascade if plan, the one that the search has found, is less accurate, misses the target or is nil.
+// Else it returns plan. wholeErr is the reason why the search has found none; unless it is an InfeasibleError, it is
+// returned. history has the trials of the search.
 func TrySingleCascade(ctx context.Context, p *cascades.Problem, space *planspace.Space, plan *trials.Plan, wholeErr error, history *trials.History) (*trials.Plan, error) {
 	if wholeErr != nil && !cascades.IsInfeasible(wholeErr) {
 		return nil, wholeErr
@@ -60,8 +60,8 @@ func SingleCascadeAccuracy(ctx context.Context, plan *trials.Plan, seed uint64) 
 	best := &trials.Plan{Problem: &problem, Configs: plan.Configs, Chains: plan.Chains, Accuracy: plan.Accuracy}
 	space := plan.Placement.Layout.Space.WithLimits(&problem)
 	if problem.HasManyRequests() {
-		if leads, err := noCascadeBeats(ctx, best, space); leads || err != nil {
-			return 0, err // with so many requests the plan's own accuracy counts
+		if noneIsBetter, err := noCascadeBeats(ctx, best, space); noneIsBetter || err != nil {
+			return 0, err
 		}
 	}
 
@@ -192,7 +192,7 @@ func findSingleCascade(ctx context.Context, plan *trials.Plan, list []placement.
 	if len(list) > fewCascades || p.HasManyRequests() {
 		low, high := 0, len(list) // cascades below low keep the SLO, those from high on do not
 		middle, step := high/2, high
-		if p.SimulatesMeasured() {
+		if p.SimulatesMeasured() { // each test takes long, so begin near the likely result, with small steps
 			middle, step = min(firstLateCascade(p, list), max(high-1, 0)), 1
 		}
 		for ; low < high; step *= 2 {
@@ -242,7 +242,8 @@ func firstLateCascade(p *cascades.Problem, list []placement.LoadedCascade) int {
 func evenLateShare(p *cascades.Problem, load float64) float64 {
 	backlog, lateRequests := 0.0, 0.0
 	for _, rate := range p.MeasuredRates {
-		if backlog = max(0, backlog+rate*load-1); backlog > p.SLO.Seconds() {
+		backlog = max(0, backlog+rate*load-1) // in a second the device gets rate*load seconds of work and does one
+		if backlog > p.SLO.Seconds() {
 			lateRequests += rate
 		}
 	}

@@ -51,7 +51,8 @@ func (l *candidatePlacements) add(best []*placement.RankedLayout, requested int)
 		}
 		candidate := &candidatePlacement{layout: ranked.Layout, accuracyBound: ranked.Accuracy, gears: make([]*trials.PlannedGear, len(ranked.RangeAccuracies))}
 		for _, maxAccuracy := range ranked.RangeAccuracies {
-			// The first cascade, by falling accuracy, that is no more accurate than the placement allows.
+			// The first cascade, by falling accuracy, that is no more accurate than the placement allows. Comparing equal ones as
+			// greater makes the search end at the first of them.
 			index, _ := slices.BinarySearchFunc(space.ByAccuracy, maxAccuracy, func(i int, maxAccuracy float64) int {
 				return cmp.Or(cmp.Compare(maxAccuracy, cascades.PlannedAccuracy(space.Problem, &space.Cascades[i])), 1)
 			})
@@ -109,7 +110,7 @@ func (v *candidatePlacement) tryNext(ctx context.Context, r int, history *trials
 	// It failed: lower the bound.
 	if v.gears[r] == nil {
 		v.nextCascade[r]++
-		v.accuracyBound = -1
+		v.accuracyBound = -1 // no cascade of the range is left
 		if v.nextCascade[r] < len(space.ByAccuracy) {
 			v.accuracyBound = 0
 			for i := range v.nextCascade {
@@ -187,11 +188,11 @@ func (l *candidatePlacements) mostPromising() (best *candidatePlacement) {
 	return best
 }
 
-// settleByTrials goes on after the search over placements, to show by trials of single ranges of rates what plans can
-// pass them. It may find a better plan, or one that reaches the target if there was none. It sets trialBound, the
-// accuracy that no plan exceeds which passes trials. If there is no plan, it notes in the first error whether trials
-// rule one out. It does nothing if there is no budget of requests, members may run in stages, the SLO is over all
-// requests, there is a plan that reaches a target, or other placements are not bounded.
+// settleByTrials runs after the search over placements. By trials of single ranges of rates it shows which accuracy no
+// plan exceeds that passes trials, and sets trialBound to it. It may find a better plan, or one that reaches the target
+// if there was none. If there is still no plan, it notes in the first error whether trials rule one out. It does
+// nothing if no requests may be simulated for proofs, members may run in stages, the SLO is over all requests, a plan
+// already reaches the target, or some placements were not ranked, so that no bound covers them.
 func (t *placementSearch) settleByTrials(ctx context.Context, candidates *candidatePlacements) error {
 	if candidates.remainingRequests == nil || !t.wholeOnly || t.problem.OverRequests || t.bestPlan != nil && t.problem.TargetAccuracy > 0 || math.IsInf(candidates.otherBound, 1) {
 		return nil

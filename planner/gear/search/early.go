@@ -30,7 +30,8 @@ func (s *planSearch) findEarlyPlan(ctx context.Context, ranked *placement.Ranked
 	p := space.Problem
 	r := len(p.RangeEdges) - 1
 	maxRate := p.RangeEdges[r]
-	if s.earlyPlan != nil || s.options.AnyPlan || p.OverRequests || maxRate*trials.ShortestRunLength(p.SLO, maxRate).Seconds()*float64(r+1) < minEarlyRequests {
+	shortestTrials := maxRate * trials.ShortestRunLength(p.SLO, maxRate).Seconds() * float64(r+1) // requests, if every range has one trial
+	if s.earlyPlan != nil || s.options.AnyPlan || p.OverRequests || shortestTrials < minEarlyRequests {
 		return nil
 	}
 

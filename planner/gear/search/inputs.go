@@ -61,7 +61,8 @@ func (s *planSearch) boundSpace(ctx context.Context, p *cascades.Problem, inputs
 		return inputs.withStages, nil
 	}
 
-	// Make the space without an SLO once: with one that no plan exceeds. The last inputs with an SLO stay.
+	// Make the space without an SLO once: its SLO is a latency that no plan exceeds. planInputsFor replaces lastInputs, which
+	// later plans with the real SLO use again, so they are put back.
 	if s.laxInputs == nil {
 		laxProblem := *s.problem
 		_, laxProblem.SLO = laxProblem.LatencyExtremes()
@@ -100,7 +101,7 @@ func (s *planSearch) computeBounds(ctx context.Context, p *cascades.Problem, inp
 	}
 
 	// With an SLO over all requests ranges share the late ones, which lowers both bounds.
-	pool, err := bounds.PoolDevices(ctx, p, inputs.withStages, space)
+	pool, err := bounds.PoolDevices(ctx, p, inputs.withStages, space) // all devices as one budget of work
 	if err != nil {
 		return nil, 0, nil, err
 	}

@@ -42,7 +42,7 @@ func (s *planSearch) planFastest(ctx context.Context) (*trials.Plan, error) {
 		if best, err = s.planMostAccurate(ctx, s.problem.WithSLO(latency)); cascades.IsInfeasible(err) && latency < maxLatency {
 			low, err = latency, nil
 		}
-		latency, factor = time.Duration(factor*float64(latency)), min(2, factor*factor)
+		latency, factor = time.Duration(factor*float64(latency)), min(2, factor*factor) // steps grow, up to doubling
 	}
 
 	// Step 2: bisect.

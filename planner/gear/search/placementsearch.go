@@ -182,8 +182,9 @@ func (t *placementSearch) maxPlacements() int {
 }
 
 // accuracyToExceed returns the accuracy that the next plan must exceed to be worth completing, after triedBefore other
-// placements. limitIndex is the index of the limit on batches, in WithBatchLimits; plans under shorter limits than the
-// first must gain more, as shorter batches do less under overload. If any plan will do, it is 0.
+// placements. Ranking has already asked a placement for minPlacementGain without queueing; a plan with queueing may stay
+// below that by MinAccuracyGain. limitIndex is the index of the limit on batches, in WithBatchLimits. Plans under shorter
+// limits than the first must gain more, as shorter batches do less under overload. If any plan will do, it is 0.
 func (t *placementSearch) accuracyToExceed(triedBefore, limitIndex int) float64 {
 	switch {
 	case t.bestPlan == nil:
@@ -195,9 +196,9 @@ func (t *placementSearch) accuracyToExceed(triedBefore, limitIndex int) float64 
 }
 
 // keepIfBetter takes the outcome of planning on a placement, a plan or an error. A plan that is more accurate than the
-// best so far becomes the best. If the SLO is over all requests, so does one that is as accurate, because its batches
-// are shorter. If there is none, or it is below the target and may not climb on measured rates, the first such reason
-// is noted. Any other error is returned.
+// best so far becomes the best. If the SLO is over all requests, so does one that is as accurate, because later plans
+// have shorter batches. If the outcome is an InfeasibleError, or a plan below the target that simulated measured rates
+// cannot raise, firstError notes the first such reason. Any other error is returned.
 func (t *placementSearch) keepIfBetter(plan *trials.Plan, err error) error {
 	if cascades.IsInfeasible(err) {
 		t.firstError = cmp.Or(t.firstError, err)

@@ -55,7 +55,7 @@ type deviceSearch struct {
 // ruled out.
 func (s *planSearch) planCheapest(ctx context.Context) (*trials.Plan, error) {
 	c := &deviceSearch{search: s, cuts: map[string]*bounds.DeviceCut{}, seeds: make([][]int, len(s.problem.RangeEdges))}
-	smallest := math.Inf(1)
+	smallest := math.Inf(1) // price of the cheapest device
 	for _, kind := range s.problem.Kinds {
 		c.prices, c.available = append(c.prices, kind.Price), append(c.available, kind.Devices)
 		smallest = min(smallest, kind.Price)
@@ -128,12 +128,17 @@ const (
 // sets the best plan and the attempts.
 func (c *deviceSearch) planByPrice(ctx context.Context, smallest float64) error {
 	for step := smallest; c.bestPlan == nil || c.plansTried < maxPlansTried; {
+		// After many plans leave prices out. The price of all devices is always tried before the search gives up.
 		if c.plansTried >= steppedAfter {
-			if c.minPrice = min(c.lastFailedPrice()+step, c.priceOf(c.available)*(1-1e-6)); c.bestPlan != nil { // the price of all devices is always tried
+			if c.bestPlan == nil {
+				c.minPrice = min(c.lastFailedPrice()+step, c.priceOf(c.available)*(1-1e-6))
+			} else {
 				c.minPrice = (c.lastFailedPrice() + c.bestPlan.Value) / 2
 			}
 			step *= 2
 		}
+
+		// Plan on the cheapest counts that are left. End if there are none, or they are no cheaper than the best plan.
 		counts, err := c.nextCounts(ctx)
 		if err != nil {
 			return err
@@ -170,15 +175,17 @@ func (c *deviceSearch) relaxedBound() float64 {
 	return 0
 }
 
-// trialBound returns a lower bound on the price of plans that pass trials: the first price that neither the linear
-// programs nor trials rule out, or the last one before the price rose in steps, which leave prices out.
+// trialBound returns a lower bound on the price of plans that pass trials: the first price, by rising price, that
+// neither the linear programs nor trials rule out. If all are ruled out before the price rises in steps, it returns the
+// last price before that, because steps leave prices out.
 func (c *deviceSearch) trialBound() float64 {
 	bound := 0.0
 	for _, attempt := range c.attempts {
 		if attempt.afterStep {
 			break
 		}
-		if bound = attempt.price; attempt.verdict != ruledOutByRelaxation && attempt.verdict != ruledOutByTrials {
+		bound = attempt.price
+		if isRuledOut := attempt.verdict == ruledOutByRelaxation || attempt.verdict == ruledOutByTrials; !isRuledOut {
 			break
 		}
 	}
@@ -353,9 +360,9 @@ func (c *deviceSearch) countProgram() (program *milp.Model, countVars []milp.Var
 	return program, countVars
 }
 
-// addExceeding adds rows by which the count of some kind of devices must exceed the given one: with these counts or
-// fewer there is no plan. A 0-1 variable of each kind that has more devices says that its count does, and one of them
-// must be 1.
+// addExceeding adds rows by which at least one kind of devices must have more devices than the given counts, because
+// there is no plan on these counts or fewer. Each kind that has more devices gets a 0-1 variable z. If z is 1, the
+// count of the kind must exceed the given one: (given + 1) · z ≤ count. At least one z must be 1.
 func (c *deviceSearch) addExceeding(program *milp.Model, countVars []milp.Var, counts []int) {
 	var exceeding []milp.Term
 	for k := range countVars {

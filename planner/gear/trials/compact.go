@@ -14,7 +14,7 @@ func (plan *Plan) RemoveIdlePipelines(p *cascades.Problem) {
 	plan.Configs = slices.Clone(plan.Configs)
 	var chains []planspace.PlacedChain
 	for m := range p.Models {
-		next := 0 // replica of the model after those that stay
+		next := 0 // index, in the shares of the model, of the next replica to look at
 		for k := range p.Kinds {
 			n := len(plan.Replicas(m, k))
 			if n == 0 {

@@ -98,7 +98,8 @@ func (plan *Plan) SetBounds(bounds []float64, total float64) {
 // accuracy also whether that proves the plan to be the best. Searches for the least latency or price set other values
 // afterwards.
 func (plan *Plan) SetValue() {
-	if plan.Value, plan.ValueBound = plan.Accuracy, plan.Bound; plan.Goal != cascades.MostAccurate {
+	plan.Value, plan.ValueBound = plan.Accuracy, plan.Bound
+	if plan.Goal != cascades.MostAccurate {
 		return
 	}
 	if plan.SingleCascadeBound > 0 {
@@ -153,10 +154,10 @@ func (plan *Plan) Tables() *policy.Tables {
 	return NewSimulator(plan.Problem, plan.Configs, plan.Chains, 0).gearTables(plan.Gears)
 }
 
-// RetryGear tries the gear of a range again at its upper edge: one run with a stream (random arrivals) of its own,
-// freshTrialFactor times as long as a short run. A gear that passed trials must pass such a run with a chance of 1 -
-// MaxFailChance. Its requests bring the given samples or, if samples is nil, the planning samples. Tests and benchmarks
-// call it, to see whether a plan keeps that promise.
+// RetryGear tries the gear of a range again at its upper edge, in one run with new random arrivals, freshTrialFactor
+// times as long as the short run of a trial. Trials promise that such a run fails with a chance of at most
+// MaxFailChance; tests and benchmarks call RetryGear to see whether that holds. Its requests bring the given samples
+// or, if samples is nil, the planning samples.
 func (plan *Plan) RetryGear(ctx context.Context, samples *cascades.Samples, rangeIndex int, seed uint64) (Trial, error) {
 	p, planned, edge := plan.Problem, &plan.Gears[rangeIndex], plan.Problem.RangeEdges[rangeIndex]
 	simulator := NewSimulator(p, plan.Configs, plan.Chains, seed)
@@ -190,7 +191,7 @@ func (plan *Plan) HeldOutAccuracy() (heldOut cascades.HeldOutAccuracy, ok bool) 
 	}
 	heldOut.Accuracy = min(1, heldOut.Accuracy) // more is rounding
 
-	// The interval, by the variance between samples.
+	// The interval, by the variance between samples: the mean of the squares less the square of the mean.
 	squares := 0.0
 	for _, x := range correctShares {
 		squares += x * x / float64(len(correctShares))
@@ -199,8 +200,8 @@ func (plan *Plan) HeldOutAccuracy() (heldOut cascades.HeldOutAccuracy, ok bool) 
 	return heldOut, true
 }
 
-// wilsonInterval returns Wilson's interval of the mean of n values from 0 to 1. Values of less variance than zeros
-// and ones count as more values.
+// wilsonInterval returns Wilson's confidence interval of the mean of n values from 0 to 1. Wilson's formula is for
+// values that are 0 or 1. Values between have less variance, so they count as more values of 0 and 1.
 func wilsonInterval(mean, variance, n float64) (low, high float64) {
 	if binaryVariance := mean * (1 - mean); variance > 1e-12 && variance < binaryVariance {
 		n *= binaryVariance / variance

@@ -239,8 +239,8 @@ type latencyRecorder struct {
 }
 
 // addLatency records an answered request of a run; the simulator calls it when the answer leaves. Requests that arrive
-// in the first quarter of the run warm it up: they count as late and in their quarter and block, but not in the
-// latencies. It cancels the run once too many requests are late.
+// in the first quarter of the run, while queues fill, are left out of the latencies, but count in their quarter and
+// block, and among the late requests if they are late. It cancels the run once too many requests are late.
 func (w *latencyRecorder) addLatency(arrivedAt, answeredAt time.Duration) {
 	latency := answeredAt - arrivedAt
 	quarter := min(3, int(4*arrivedAt/w.length))

@@ -44,7 +44,7 @@ func runTimeTables(p *cascades.Problem, configs []planspace.Config, chains []pla
 		}
 	}
 	tables := builder.BuildTables()
-	return *tables, gear.MergeModels(tables, p.SLO, p.Percentile, 0)
+	return *tables, gear.MergeModels(tables, p.SLO, p.Percentile, 0) // a rate of 0: TablesWith sets it with the gears
 }
 
 // addDevices adds the devices of all kinds to the run-time tables, and with withLinks their nodes and network links,

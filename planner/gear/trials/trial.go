@@ -96,7 +96,7 @@ func trialLengthFactor(surplus float64) float64 { return 1 + 20*surplus }
 func trialSLO(p *cascades.Problem, c *cascades.Cascade, rate float64) time.Duration {
 	batchTimes := time.Duration(0)
 	maxRequests := usualTrialRequests / requestReduction(p)
-	if float64(p.SLO.Seconds())*20*rate <= maxRequests {
+	if p.SLO.Seconds()*20*rate <= maxRequests {
 		return p.SLO
 	}
 	batch, _ := cascades.BatchesAndSpeeds(p)
@@ -205,8 +205,9 @@ func (b *Simulator) trySamples(ctx context.Context, run trialRun, maxLoad, maxLa
 			continue
 		}
 		keepsSLO, hopeless := evidence.judgeGear(slo, maxLateShare)
-		t.Latency = tails / time.Duration(run.stream)
-		if t.Stable, t.Passed, t.LateShare = keepsSLO, keepsSLO && t.Latency <= slo, stat.Mean(evidence.lateShares, nil); keepsSLO || hopeless || run.stream == maxStreams {
+		t.Latency = tails / time.Duration(run.stream) // the mean over the streams so far
+		t.Stable, t.Passed, t.LateShare = keepsSLO, keepsSLO && t.Latency <= slo, stat.Mean(evidence.lateShares, nil)
+		if keepsSLO || hopeless || run.stream == maxStreams {
 			return t, nil
 		}
 	}
@@ -291,12 +292,12 @@ func (e *trialEvidence) judgeGear(slo time.Duration, maxLateShare float64) (keep
 	return keepsSLO, !keepsSLO && (exceedsMean || !holdsWith(maxStreams))
 }
 
-// seldomExceeds reports whether the mean of values by block over a fresh trial, without its first quarter, exceeds a
-// limit with a chance of at most MaxFailChance. factor says how many times as many values like these to suppose: 1
-// judges those that there are. The chance that it returns true wrongly is one of chanceParts parts of 1 -
-// TrialConfidence.
+// seldomExceeds reports whether a fresh trial would exceed a limit with a chance of at most MaxFailChance, if its mean
+// of values by block counts, without its first quarter. factor says how many times as many values like the given ones
+// to suppose: 1 judges the given ones. The chance that it returns true wrongly is one of chanceParts parts of
+// 1 - TrialConfidence, because a trial is judged several times.
 func (e *trialEvidence) seldomExceeds(values []float64, limit, factor float64) bool {
-	runBlocks, n := len(values)/e.streams, len(values)/e.streams
+	runBlocks, n := len(values)/e.streams, len(values)/e.streams // n corrects the estimated correlation: a small n is on the safe side
 	if e.streams >= manyStreams {
 		n = len(values) // streams are independent, so many of them show the correlation of blocks well
 	}

@@ -115,9 +115,11 @@ func (d *Placement) findGear(ctx context.Context, next int, minAccuracy float64)
 func (d *Placement) lightenLastRange(ctx context.Context, plan *Plan, minAccuracy float64) error {
 	p := d.Layout.Space.Problem
 	r := len(p.RangeEdges) - 1
-	// Only cascades whose loss of correct answers is small enough are on the front that is computed.
+	// Compute the front only of cascades that lose less than NextPlacementGain: so many correct answers fewer, by the range's
+	// weight.
 	maxCorrect := plan.Gears[r].Cascade.CorrectCount
-	front, err := d.Layout.CascadeFront(ctx, maxCorrect-int32(math.Ceil(min(1, NextPlacementGain/p.RangeWeights[r])*float64(p.PlanningSamples.N))), maxCorrect)
+	maxLoss := int32(math.Ceil(min(1, NextPlacementGain/p.RangeWeights[r]) * float64(p.PlanningSamples.N)))
+	front, err := d.Layout.CascadeFront(ctx, maxCorrect-maxLoss, maxCorrect)
 	if err != nil {
 		return err
 	}
@@ -308,6 +310,7 @@ func infeasibleRange(ctx context.Context, l *placement.Layout, r int, lastTrial 
 		return err
 	}
 	infeasible, maxRate := noGearError(space.Problem, r, &space.Cascades[cascade], s.MaxLoad, lastTrial), space.Problem.RangeEdges[len(space.Problem.RangeEdges)-1]
+	// maxRate * MaxLoad is how many times too few the present devices are.
 	for k := range space.Problem.Kinds {
 		devices += space.Problem.Kinds[k].Devices
 	}
@@ -322,7 +325,8 @@ func infeasibleRange(ctx context.Context, l *placement.Layout, r int, lastTrial 
 func noGearError(p *cascades.Problem, r int, c *cascades.Cascade, load float64, lastTrial *Trial) *cascades.InfeasibleError {
 	infeasible := &cascades.InfeasibleError{Range: r, RangeEdge: p.RangeEdges[r], Model: p.Models[c.Models[0]].Name, MaxQPS: 1 / load}
 	if lastTrial != nil {
-		infeasible.LatencyMS, infeasible.Unstable, infeasible.TooManyRequests, infeasible.FailsHeldOut = max(0, float64(max(lastTrial.Latency, lastTrial.HeldOutLatency))/1e6), !lastTrial.Stable, lastTrial.tooManyRequests, lastTrial.failsHeldOut
+		longest := max(0, lastTrial.Latency, lastTrial.HeldOutLatency) // a run that was stopped early has -1
+		infeasible.LatencyMS, infeasible.Unstable, infeasible.TooManyRequests, infeasible.FailsHeldOut = float64(longest)/1e6, !lastTrial.Stable, lastTrial.tooManyRequests, lastTrial.failsHeldOut
 	}
 	return infeasible
 }

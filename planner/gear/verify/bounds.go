@@ -22,7 +22,7 @@ func (c *gearChecker) checkBounds(g *gearsToday) {
 		return
 	}
 	slo := c.gear.SLOUS.D()
-	if c.gear.SLOScope == formats.ScopeRequests { // a late request may take any time
+	if c.gear.SLOScope == formats.ScopeRequests { // single requests may be late, so any cascade may serve them
 		slo = math.MaxInt64
 	}
 
@@ -90,10 +90,10 @@ func checkRangeBound(r *formats.Gear, path string, lowerBound, upperBound float6
 // reportFunc adds a finding: an error or a warning.
 type reportFunc func(constraint, where, found, expected, format string, args ...any)
 
-// reachableAccuracy returns an accuracy, weighted over all ranges, that some devices of one kind have time for, and a
-// text for findings that says by which cascades: one for each range or, if the SLO is over all requests together,
-// mixtures, as the plan's bounds are of these. envelope has the accuracy of mixtures by cost. An accuracy of single
-// cascades up to the limit is not searched for, and the result is negative infinity.
+// reachableAccuracy returns an accuracy, weighted over all ranges, for which some devices of one kind have time, and a
+// text for findings that says by which cascades it is reached: one for each range or, if the SLO is over all requests
+// together, mixtures, because the plan's bounds are of mixtures then. envelope has the accuracy of mixtures by cost. If
+// single cascades reach no more than the limit, the accuracy is negative infinity.
 func (c *gearChecker) reachableAccuracy(kind string, envelope costEnvelope, devices, limit float64) (accuracy float64, means string) {
 	if c.gear.SLOScope == formats.ScopeRequests {
 		return c.weightedAccuracy(envelope, devices), "a mixture of cascades that keep the SLO"
@@ -121,7 +121,8 @@ func (c *gearChecker) checkObjectiveBound(kindEnvelopes []costEnvelope, counts [
 		return
 	}
 
-	// Latency (milliseconds, so 1e6 nanoseconds), or devices and their price: n is the most devices that cost less than the bound.
+	// Other objectives: nothing just below the bound may reach the accuracy asked for. The bound is a latency in milliseconds,
+	// so slo is one nanosecond below it, or a number or price of devices: n is the most devices that cost less.
 	slo, limit := time.Duration(*o.Bound*1e6)-1, c.gear.Accuracy+tolerance
 	for k, kind := range kinds {
 		reached, means, below := 0.0, "a mixture of cascades", fmt.Sprintf("within %v", slo)
@@ -145,8 +146,8 @@ func (c *gearChecker) checkObjectiveBound(kindEnvelopes []costEnvelope, counts [
 }
 
 // weightedAccuracy returns the most accuracy that mixtures of cascades reach with some devices, by weight over all
-// ranges of rates. h has the accuracy of mixtures by cost. If some range cannot be served at all, it is negative
-// infinity, even if the range has no weight.
+// ranges of rates. envelope has the accuracy of mixtures by their cost per request. If some range cannot be served at
+// all, it is negative infinity, even if the range has no weight.
 func (c *gearChecker) weightedAccuracy(envelope costEnvelope, devices float64) float64 {
 	if len(envelope) == 0 {
 		return math.Inf(-1)
@@ -154,8 +155,9 @@ func (c *gearChecker) weightedAccuracy(envelope costEnvelope, devices float64) f
 	sum := 0.0
 	for i := range c.gear.Gears {
 		r := &c.gear.Gears[i]
-		if r.Weight > 0 || envelope.accuracyAt(devices/r.ToQPS) < 0 {
-			sum += max(r.Weight, 1e-300) * envelope.accuracyAt(devices/r.ToQPS)
+		// A second has `devices` device seconds for ToQPS requests. The tiny weight makes an accuracy of negative infinity count.
+		if accuracy := envelope.accuracyAt(devices / r.ToQPS); r.Weight > 0 || accuracy < 0 {
+			sum += max(r.Weight, 1e-300) * accuracy
 		}
 	}
 	return sum

@@ -218,9 +218,9 @@ func (c *gearChecker) rateTimes(model, device string, times []time.Duration) []t
 	return means
 }
 
-// blockLatencies returns today's latencies (medians) of the blocks of a model from blocks[0] up to blocks[1], without
-// the last, on a kind of devices, for batch sizes from 1 to maxBatch. It ends before the first that the profile does
-// not say. pm may be nil.
+// blockLatencies returns today's latencies (medians) of the blocks blocks[0] to blocks[1]-1 of a model, together, on a
+// kind of devices, for batch sizes from 1 to maxBatch. It ends before the first batch size for which the profile has no
+// time. pm may be nil.
 func (c *gearChecker) blockLatencies(pm *formats.ProfileModel, device string, blocks [2]int, maxBatch int) []time.Duration {
 	var latencies []time.Duration
 	for b := 1; b <= maxBatch && pm != nil; b++ {

@@ -95,9 +95,9 @@ func (a *sampleBits) addQuantiles(m *formats.ModelRecords, planningCount, grid i
 	a.addRecords(m, thresholds)
 }
 
-// minTimesWhole returns the least time of a whole model on some kinds of devices:
-// seconds per sample in the best batch within a latency, and the time of a single sample. If it fits on no kind, both
-// are infinite. isMeasured says whether today's profile has it on any of the kinds.
+// minTimesWhole returns the least times of a whole model on some kinds of devices: seconds per sample in the best batch
+// within a latency, and the time of a single sample. If the model fits on no kind, both are infinite. isMeasured says
+// whether today's profile has the model on any of the kinds.
 func (c *gearChecker) minTimesWhole(model string, slo time.Duration, kinds []string) (perSample float64, singleSample time.Duration, isMeasured bool) {
 	perSample, singleSample = math.Inf(1), time.Duration(math.MaxInt64)
 	for _, kind := range kinds {
@@ -125,9 +125,9 @@ type costPoint struct{ cost, accuracy float64 }
 // costEnvelope is an upper concave envelope of points, by rising cost.
 type costEnvelope []costPoint
 
-// accuracyAt returns the most accuracy that a mixture of cascades reaches for a budget of device seconds per
-// request: the height of the envelope, between two of its points on the line. Below the cheapest point it is
-// negative infinity.
+// accuracyAt returns the most accuracy that a mixture of cascades reaches for a budget of device seconds per request.
+// Between two points of the envelope it interpolates on the line, as a mixture of the two cascades does. Below the
+// cheapest point it returns negative infinity.
 func (h costEnvelope) accuracyAt(budget float64) float64 {
 	accuracy := math.Inf(-1)
 	for i, p := range h {

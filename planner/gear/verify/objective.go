@@ -8,9 +8,9 @@ import (
 	"inferplan/formats/document"
 )
 
-// checkObjective checks the plan's objective: that its gears give the stated value (accuracy, milliseconds of latency,
-// or number or price of devices), and that value and bounds do not contradict each other. It adds contradictions to the
-// findings.
+// checkObjective checks that the plan's gears give the stated value of its objective (accuracy, milliseconds of latency,
+// or number or price of devices), and that the value and its bounds do not contradict each other. It adds contradictions
+// to the findings.
 func (c *gearChecker) checkObjective(g *gearsToday) {
 	objective, section := &c.Plan.Objective, c.gear
 	c.checkHeldOut()

@@ -74,8 +74,8 @@ func (a *sampleBits) addRecords(m *formats.ModelRecords, thresholds []float64) {
 	}, m.Correct)
 }
 
-// addModel adds a model to the samples: for each level of certainty the set of samples of at least that level, and the
-// set that it answers correctly. level returns the level of a sample from its index, from 0 to the number of
+// addModel adds a model to the samples: for each level of certainty the set of samples with at least that level, and
+// the set of samples that the model answers correctly. level returns the level of a sample from its index, from 0 to the number of
 // thresholds, and correct has '1' for each correct answer.
 func (a *sampleBits) addModel(thresholds int, level func(int) int, correct string) {
 	levelBits := make([]bitSet, thresholds+1)

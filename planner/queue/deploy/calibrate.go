@@ -59,7 +59,7 @@ func (p *Estimators) estimateFor(model, kind, sequences int) (*estimate, error) 
 	}
 
 	// Fit the estimator of all requests.
-	list := p.sampleRequests(model, drainedRequests+4*sequences)
+	list := p.sampleRequests(model, drainedRequests+4*sequences) // so many that batches are full for most of the time
 	e := &estimate{}
 	var err error
 	if e.rct, err = p.fitDrainedQueue(key, list); err != nil {
@@ -133,15 +133,16 @@ func (p *Estimators) fitDrainedQueue(key estimateKey, list []llm.Request) (*vque
 		return nil, fmt.Errorf("draining a queue of %s on %s: %w", p.problem.Models[key.model].Name, p.problem.Kinds[key.kind].Device, err)
 	}
 
-	// The mean batch is measured until the last request starts. After that, batches are not full any more.
+	// The mean batch is the time that all requests spend on the instance, divided by the time of the instance. It is measured until
+	// the last request starts, as batches are not full after that.
 	servedRequests := make([]vqueue.CalibrationRequest, len(list))
 	var lastStart, sequenceTime time.Duration
 	for i := range list {
 		lastStart = max(lastStart, outcomes[i].FirstIteration)
 		servedRequests[i] = vqueue.CalibrationRequest{Prompt: float64(list[i].Prompt), Output: float64(list[i].Output), Start: outcomes[i].FirstIteration.Seconds(), End: outcomes[i].LastToken.Seconds()}
 	}
-	for _, options := range outcomes {
-		sequenceTime += min(options.LastToken, lastStart) - options.FirstIteration
+	for _, outcome := range outcomes {
+		sequenceTime += min(outcome.LastToken, lastStart) - outcome.FirstIteration
 	}
 	slices.SortStableFunc(servedRequests, func(a, b vqueue.CalibrationRequest) int { return cmp.Compare(a.Start, b.Start) })
 	batch := max(1, float64(sequenceTime)/float64(max(lastStart, 1)))

@@ -125,7 +125,7 @@ func (p *Search) findUnbrokenCaps(ctx context.Context, x *Pool) (Score, error) {
 			for _, g := range groups {
 				for _, m := range g.models {
 					allowed := p.Problem.capsOf(m, g.kind)
-					next, _ := slices.BinarySearch(allowed, c+1)
+					next, _ := slices.BinarySearch(allowed, c+1) // the first cap above c: the one before it is at most c
 					y.Caps[g.kind][m] = allowed[max(next-1, 0)]
 				}
 			}
@@ -214,7 +214,7 @@ func (p *Problem) withClassCap(x *Pool, class, step int) (Pool, bool) {
 	switch {
 	case x.ClassCaps[class] == 0 && step > 0:
 		return Pool{}, false
-	case x.ClassCaps[class] == 0:
+	case x.ClassCaps[class] == 0: // the largest cap of the list that is at most half of maxCap
 		next, _ := slices.BinarySearch(p.Caps, maxCap/2+1)
 		index = next - 1
 	}
@@ -222,7 +222,8 @@ func (p *Problem) withClassCap(x *Pool, class, step int) (Pool, bool) {
 		return Pool{}, false
 	}
 	y := x.clone()
-	if y.ClassCaps[class] = 0; index < len(p.Caps) && p.Caps[index] < maxCap {
+	y.ClassCaps[class] = 0 // no limit
+	if index < len(p.Caps) && p.Caps[index] < maxCap {
 		y.ClassCaps[class] = p.Caps[index]
 	}
 	return y, true

@@ -33,10 +33,11 @@ func lengthMoments(list []llm.Request) (prompt, output, outputSD float64) {
 		prompt += float64(r.Prompt) / n
 		output += float64(r.Output) / n
 	}
+	outputVariance := 0.0
 	for _, r := range list {
-		outputSD += (float64(r.Output) - output) * (float64(r.Output) - output) / n
+		outputVariance += (float64(r.Output) - output) * (float64(r.Output) - output) / n
 	}
-	return roundToThousandths(prompt), roundToThousandths(output), roundToThousandths(math.Sqrt(outputSD))
+	return roundToThousandths(prompt), roundToThousandths(output), roundToThousandths(math.Sqrt(outputVariance))
 }
 
 // EmpiricalLengths returns the distribution of a list of values. It keeps at most 400 of them, at evenly
@@ -68,7 +69,8 @@ func readLengths(dir, path string) (prompt, output *formats.Lengths, err error) 
 	return EmpiricalLengths(prompts), EmpiricalLengths(outputs), nil
 }
 
-// capLengths returns a distribution that is cut at maxTokens.
+// capLengths returns a distribution of lengths that is cut at maxTokens, or earlier if it is so already. A Max of 0 stands for
+// no cut.
 func capLengths(l *formats.Lengths, maxTokens int) *formats.Lengths {
 	cut := *l
 	if cut.Max == 0 || cut.Max > maxTokens {

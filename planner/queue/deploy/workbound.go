@@ -281,7 +281,9 @@ func (b *workProgram) addPart(x *requestPart) {
 		b.onTime[item.Class] = append(b.onTime[item.Class], milp.Term{Var: v, Coef: rate})
 	}
 
-	// Late requests may be the longest of those that come alone.
+	// Requests that come alone need an iteration for each token of their answers (tokens + 1 on average), unless they are late. The
+	// late ones may be the longest of all, so each share of the part that is not served in time (1 - v) takes rate · maxOutput
+	// iterations off that. The constant part of this stands here, the part with v in lateSavings.
 	if c.item == x.item {
 		c.minIterations += isolatedRate(b.problem, x.item)*x.share*(x.tokens+1) - rate*x.maxOutput
 	}

@@ -86,8 +86,8 @@ func (c *checker) checkWork() {
 			continue // reported by other checks
 		}
 
-		// The longest answers may be those that are late. Of a distribution with this spread the others
-		// have at least this part of the tokens.
+		// The requests with the longest answers may be the late ones. If answers have this coefficient of variation, the others
+		// still have at least a part minServed of all tokens.
 		outputCV := q.OutputSD / max(q.OutputMean, 1)
 		minServed := max(0, requiredShare-outputCV*math.Sqrt(requiredShare*(1-requiredShare)))
 		requiredInstances += q.RPS * minServed * minTime
