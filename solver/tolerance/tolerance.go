@@ -33,8 +33,9 @@ const (
 // n(1-r)/(1+r) independent ones, and their mean varies as if each had (1+r)/(1-r) times the variance (Bayley and
 // Hammersley 1946, for a first-order autoregression). The deviations from their own mean show too little of that.
 //
-// An estimated correlation of n values is too small by about (1+3r)/n (Kendall 1954). The caller chooses that n,
-// biasCount: the length of a run is on the safe side, and the number of all values is not.
+// An estimated correlation of n values is too small by about (1+3r)/n (Kendall 1954). The correction adds (2+3r)/n, which
+// is 1/n more and on the safe side: a larger correlation gives a larger deviation. The caller chooses that n, biasCount: the
+// length of a run is on the safe side, and the number of all values is not.
 func CorrelatedValues(list []float64, run, biasCount int) Values {
 	v := Values{Mean: stat.Mean(list, nil), N: float64(len(list)), EffectiveN: float64(len(list))}
 
