@@ -57,7 +57,10 @@ func (b *Builder) SetNodes(perNode int, gbps float64) {
 	if !wiring.hasWiring {
 		wiring.hostNode = -1
 	}
-	wiring.hasWiring, wiring.kind, wiring.perNode, wiring.gbps, wiring.lastNode, wiring.uplink, wiring.downlink = true, int32(len(b.tables.Kinds)-1), int32(max(1, perNode)), gbps, -1, -1, -1
+	wiring.hasWiring = true
+	wiring.kind = int32(len(b.tables.Kinds) - 1)
+	wiring.perNode, wiring.gbps = int32(max(1, perNode)), gbps
+	wiring.lastNode, wiring.uplink, wiring.downlink = -1, -1, -1 // the kind has no node and no link yet
 }
 
 // wireDevice sets the node and the links of a device that is added to a pool. Devices are put on nodes in order,
@@ -66,15 +69,15 @@ func (b *Builder) SetNodes(perNode int, gbps float64) {
 func (b *Builder) wireDevice(device *Device) {
 	wiring := &b.wiring
 
-	// Find the node: that of the host, a new one, or the latest.
+	// Find the node: that of the host, a new one with its two links, or the latest.
 	switch {
-	case wiring.gbps == 0:
+	case wiring.gbps == 0: // without a network card: the host's node
 		if wiring.hostNode < 0 {
 			wiring.hostNode = wiring.nodes
 			wiring.nodes++
 		}
 		device.Node = wiring.hostNode
-	case device.GPU/wiring.perNode != wiring.lastNode:
+	case device.GPU/wiring.perNode != wiring.lastNode: // the first device of a node
 		wiring.lastNode = device.GPU / wiring.perNode
 		wiring.uplink = int32(len(b.tables.Links))
 		wiring.downlink = wiring.uplink + 1

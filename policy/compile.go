@@ -163,6 +163,8 @@ func (c *compiler) addPipeline(pipeline *formats.Pipeline, path string) error {
 			}
 			stage.Infer[sizeIndex] = micros.D()
 		}
+
+		// A batch size was measured if the lower and the upper bound of its time are equal; other times are interpolated.
 		for sizeIndex, timeRange := range stagePlan.InferRangeUS {
 			if timeRange[0] == timeRange[1] && sizeIndex < pipeline.Batch {
 				stage.MeasuredBatches = append(stage.MeasuredBatches, sizeIndex+1)
@@ -189,7 +191,8 @@ func (c *compiler) addPipeline(pipeline *formats.Pipeline, path string) error {
 // to batch, and the penalty for a device that was idle before. Without them the planned times count. path is the
 // field of the plan that errors name.
 func setServingTimes(stage *Stage, stagePlan *formats.Stage, batch int, path string) error {
-	if stage.IdlePenalty = stagePlan.IdleUS.D(); stage.IdlePenalty < 0 {
+	stage.IdlePenalty = stagePlan.IdleUS.D()
+	if stage.IdlePenalty < 0 {
 		return &document.Error{Path: path + ".idle_us", Found: stage.IdlePenalty.String(), Expected: "at least 0"}
 	}
 	if stagePlan.MeanUS == nil {
@@ -207,11 +210,11 @@ func setServingTimes(stage *Stage, stagePlan *formats.Stage, batch int, path str
 	return nil
 }
 
-// addTransfer sets the times, by batch size, of the transfer into a stage of a pipeline (by its index there): the
-// plan's times or, without them, the bytes at the rate of the slower network card. path is the field of the plan that
-// errors name.
+// addTransfer sets the times, by batch size, of the transfer into a stage of a pipeline. What is transferred is the
+// cut: the tensors that the stage before sends. The times are the plan's or, if it has none, the bytes over the rate of
+// the slower network card. path is the field of the plan that errors name.
 func (c *compiler) addTransfer(stage *Stage, pipeline *formats.Pipeline, stageIndex int, path string) error {
-	// Find the cut between the stages.
+	// Find the cut between the stages, which the plan lists at the sender.
 	sender, receiver := &pipeline.Stages[stageIndex-1], &pipeline.Stages[stageIndex]
 	cutPath := fmt.Sprintf("%s.stages[%d].cut", path, stageIndex-1)
 	if sender.Cut == nil {
@@ -239,14 +242,14 @@ func (c *compiler) addTransfer(stage *Stage, pipeline *formats.Pipeline, stageIn
 		return &document.Error{Path: cutPath + ".transfer_us", Found: fmt.Sprintf("%d values", len(sender.Cut.TransferUS)), Expected: fmt.Sprintf("%d, one for each batch up to the planned", pipeline.Batch)}
 	}
 
-	// Keep the times if any is positive.
+	// Set the times if any is positive. Otherwise both stages are on one host, and the stage waits for no transfer.
 	for _, duration := range transferTimes {
 		if duration > 0 {
 			stage.Xfer = transferTimes
 			return nil
 		}
 	}
-	return nil // nothing to wait for: on one host
+	return nil
 }
 
 // slowerRate returns the lower of two NIC rates in Gbit/s, where 0 stands for no NIC and does not count.
@@ -292,8 +295,9 @@ func (c *compiler) placeStage(stage int32, pool int, stagePlan *formats.Stage, s
 	return nil
 }
 
-// addDevice returns a pool's devices with a stage on the physical device gpu, of which it takes the part 1/share: a
-// new device or, on a time-shared pool (isShared), the one that is there.
+// addDevice puts a stage on the physical device gpu of a pool and returns the pool's devices. The stage gets a new
+// device, which is 1/share of the physical one. On a time-shared pool (isShared) all stages on a physical device share
+// one device, which is added only for the first of them.
 func addDevice(devices []poolDevice, gpu, share int, stage int32, isShared bool) []poolDevice {
 	if isShared {
 		for i := range devices {
@@ -332,7 +336,7 @@ func (c *compiler) numberDevices() error {
 				}
 			}
 
-			// A physical device must hold its shares.
+			// A physical device must hold its shares, apart from errors of rounding.
 			if usedShare > 1+1e-9 {
 				return &document.Error{Path: fmt.Sprintf("pools[%d]", poolIndex), Found: fmt.Sprintf("placements that take %.3g of device %d of %s", usedShare, gpu, pool.Device),
 					Expected: "at most one whole device", Hint: "placements on an exclusive pool must not overlap"}

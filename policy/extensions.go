@@ -26,7 +26,8 @@ type Wrapper interface {
 // FindExtension returns an extension of a policy, or of one inside wrappers. If there is none, it returns false.
 func FindExtension[T any](inner Policy) (extension T, ok bool) {
 	for inner != nil {
-		if extension, ok = inner.(T); ok {
+		extension, ok = inner.(T)
+		if ok {
 			return extension, true
 		}
 		wrapper, isWrapper := inner.(Wrapper)

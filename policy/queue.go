@@ -49,7 +49,8 @@ func (t *Tables) AddInstances(queuePlan *formats.QueuePlan, pools []formats.Pool
 		}
 		pool := pools[kind].WithDefaults()
 
-		// Configure its server, with the host's memory that unloaded networks may use.
+		// Configure its server, with the host's memory that unloaded networks may use: the instances on a host, each of which
+		// takes TensorParallel devices, have equal parts of it.
 		server, err := t.serverOf(instance, &profile, fmt.Sprintf("queue.instances[%d]", i))
 		if err != nil {
 			return err
@@ -117,14 +118,17 @@ func (t *Tables) addQueuePipelines(queuePlan *formats.QueuePlan) {
 		model.Prompt, model.Output, model.Sessions = class.Prompt, class.Output, class.Sessions
 		model.SLOFigure, model.Priority, model.WaitSLO, model.FirstPipeline, model.NumPipelines = class.Figure, int32(class.Priority), class.WaitingUS.D(), int32(i), 1
 
-		// Its only stage runs on every instance that may run the network.
+		// Its only stage runs on every instance that may run the network. The time of the stage is that of a mean prompt and
+		// answer alone on the slowest of these, and at least a nanosecond.
 		network := t.networkOf(model.Name)
 		stage := Stage{Pipeline: int32(i), FirstDevice: int32(len(t.StageDevices)), LastBlock: 1, Infer: []time.Duration{1}}
 		for device := range t.Devices {
 			if cost := &t.Instances[device].Server.Costs[network]; cost.KVTokens > 0 {
 				t.StageDevices = append(t.StageDevices, int32(device))
 				stage.NumDevices++
-				stage.Infer[0] = max(stage.Infer[0], cost.Iteration.PrefillTime(int32(max(1, class.PromptMean)), 0)+time.Duration(max(1, class.OutputMean)*float64(cost.Iteration.TokenTime(1, class.PromptMean))))
+				promptTime := cost.Iteration.PrefillTime(int32(max(1, class.PromptMean)), 0)
+				answerTime := time.Duration(max(1, class.OutputMean) * float64(cost.Iteration.TokenTime(1, class.PromptMean)))
+				stage.Infer[0] = max(stage.Infer[0], promptTime+answerTime)
 			}
 		}
 		t.Stages = append(t.Stages, stage)

@@ -76,7 +76,7 @@ func (l *TaskLedger) FinishTasks(tasks []int32) {
 	for _, task := range tasks {
 		if l.Host.LeaveBatch(task, TaskEnded) {
 			l.Host.FollowTask(task)
-		} else {
+		} else { // its request was dropped while the batch ran
 			l.heldByBatch = append(l.heldByBatch, task)
 		}
 	}
@@ -203,7 +203,7 @@ func (l *TaskLedger) releaseTask(task int32) {
 }
 
 // PlaceInputs brings the inputs of a waiting task to a device as soon as they exist. It replaces an earlier
-// placement of the task.
+// placement of the task: the new ticket makes answers to that void (IsPlaceCurrent).
 func (l *TaskLedger) PlaceInputs(task, device int32) {
 	entry := &l.List[task]
 	wasPlaced := entry.inputDevice >= 0

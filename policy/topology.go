@@ -65,13 +65,14 @@ func (t *Tables) replaceLinks(plan *formats.Plan) error {
 
 	// Add the links of the stages.
 	for pipelineIndex := range t.Pipelines {
-		pool := &t.Pipelines[pipelineIndex]
-		for stage := pool.FirstStage; stage < pool.FirstStage+pool.NumStages; stage++ {
+		pipeline := &t.Pipelines[pipelineIndex]
+		for stage := pipeline.FirstStage; stage < pipeline.FirstStage+pipeline.NumStages; stage++ {
 			var nextStage int32 = -1
-			if stage+1 < pool.FirstStage+pool.NumStages {
+			if stage+1 < pipeline.FirstStage+pipeline.NumStages {
 				nextStage = stage + 1
 			}
-			t.linkStage(plan, rates, stage, nextStage, stage > pool.FirstStage)
+			receives := stage > pipeline.FirstStage // clients send to the first stage without a link
+			t.linkStage(plan, rates, stage, nextStage, receives)
 		}
 	}
 
@@ -102,7 +103,8 @@ func (t *Tables) linkStage(plan *formats.Plan, rates []float64, stage, nextStage
 		}
 	}
 
-	// Uplinks: one for each group.
+	// Uplinks: one for each group. A group has as many physical devices as the larger node of the two stages' pools, and
+	// each of them is divided into Share devices.
 	if nextStage < 0 {
 		return
 	}

@@ -401,9 +401,12 @@ func (h *deviceHost) finishRun(entry *agendaEntry) {
 func (h *deviceHost) reportRun(entry *agendaEntry) {
 	batch := h.batches.at(entry.batchSlot())
 
-	// Note what the event will say, because the batch changes below. Stages are counted within the pipeline.
-	// isLastHop: the batch was dispatched no further. isPart: its pipeline has more stages behind this one.
-	model, service, isLastHop, hop, end := batch.model, batch.service, batch.hopIndex+1 == batch.numHops, batch.firstStage+entry.hopIndex, h.agenda.now-batch.reportDelay
+	// Note what the event will say, because the batch changes below. hop is the stage within the pipeline. The run ended
+	// before now if the policy hears of it later. isLastHop says that the batch was dispatched no further, and isPart that
+	// its pipeline has more stages behind this one.
+	model, service, hop := batch.model, batch.service, batch.firstStage+entry.hopIndex
+	end := h.agenda.now - batch.reportDelay
+	isLastHop := batch.hopIndex+1 == batch.numHops
 	isPart := isLastHop && int32(hop)+1 < batch.stages
 
 	// Move the batch on, and let the device take its next one.

@@ -37,11 +37,11 @@ func newEchoHost(l *loop) host {
 
 // tokensOf returns the counter of the tokens that a batch's only task has, which stays when the batch is evicted.
 func (h *echoHost) tokensOf(batchSlot int32) *int32 {
-	t := h.batches.members(batchSlot)[0]
-	for int(t) >= len(h.tokensMade) {
+	task := h.batches.members(batchSlot)[0]
+	for int(task) >= len(h.tokensMade) {
 		h.tokensMade = append(h.tokensMade, 0)
 	}
-	return &h.tokensMade[t]
+	return &h.tokensMade[task]
 }
 
 // batchEntry returns an agenda entry of a batch.
@@ -71,9 +71,9 @@ func (h *echoHost) scheduleToken(batchSlot int32) {
 // handleEntry handles an agenda entry of the test kind's host: a batch has started, was evicted, or gets its next
 // token. An entry of an ended batch is void. It implements host.
 func (h *echoHost) handleEntry(entry *agendaEntry) {
-	b := h.batches.at(entry.batchSlot())
-	switch isCurrent := b.isLive && b.serial == entry.serial; {
-	case !isCurrent:
+	batch := h.batches.at(entry.batchSlot())
+	switch isCurrent := batch.isLive && batch.serial == entry.serial; {
+	case !isCurrent: // the policy has aborted the batch
 	case entry.kind == echoStartedEntry:
 		h.loop.beginBatchEvent(policy.BatchStarted, entry.batchSlot(), entry.device).Start = entry.start
 		h.loop.tellPolicy()
@@ -88,26 +88,26 @@ func (h *echoHost) handleEntry(entry *agendaEntry) {
 // makeToken gives a batch its next token and tells the policy, at the first and at every ProgressTokens-th one. The
 // last token, the 8th unless the run's truth says otherwise, ends the batch.
 func (h *echoHost) makeToken(batchSlot, device int32) {
-	n, maxTokens := h.tokensOf(batchSlot), int32(8)
+	tokens, maxTokens := h.tokensOf(batchSlot), int32(8)
 	if h.loop.truth != nil {
 		maxTokens = h.loop.truth.Tokens(h.batches.members(batchSlot)[0])
 	}
-	*n++
-	if *n >= maxTokens {
-		*n, h.activeSerials[batchSlot], h.batches.at(batchSlot).isLive = 0, 0, false
+	*tokens++
+	if *tokens >= maxTokens {
+		*tokens, h.activeSerials[batchSlot], h.batches.at(batchSlot).isLive = 0, 0, false
 		h.loop.ending.batchRan(batchSlot, device)
 		h.loop.beginBatchEvent(policy.BatchFinished, batchSlot, device).End = h.agenda.now
 		h.loop.tellPolicy()
 		return
 	}
 	h.scheduleToken(batchSlot)
-	if *n == 1 || *n%h.loop.tables.Instances[h.loop.tables.InstanceOf(device)].ProgressTokens == 0 {
-		h.loop.beginBatchEvent(policy.TokenProgress, batchSlot, device).Tokens = *n
+	if *tokens == 1 || *tokens%h.loop.tables.Instances[h.loop.tables.InstanceOf(device)].ProgressTokens == 0 {
+		h.loop.beginBatchEvent(policy.TokenProgress, batchSlot, device).Tokens = *tokens
 		h.loop.tellPolicy()
 	}
 }
 
-// abort implements host. The tokens of the task are lost.
+// abort takes a batch that the policy aborts off its instance. The tokens of its only task are lost. It implements host.
 func (h *echoHost) abort(batchSlot int32) {
 	if int(batchSlot) < len(h.activeSerials) {
 		h.activeSerials[batchSlot] = 0
@@ -118,7 +118,8 @@ func (h *echoHost) abort(batchSlot int32) {
 // evict takes a batch off its instance, as the policy orders, and returns it at once. Without keepTokens its tokens
 // are lost. It implements host.
 func (h *echoHost) evict(batchSlot int32, keepTokens bool) {
-	if h.activeSerials[batchSlot] = 0; !keepTokens {
+	h.activeSerials[batchSlot] = 0
+	if !keepTokens {
 		*h.tokensOf(batchSlot) = 0
 	}
 	h.agenda.schedule(h.agenda.now, policy.BatchReturned, h.batches.at(batchSlot).serial, h.batchEntry(batchSlot, echoReturnedEntry))
@@ -139,12 +140,12 @@ func (h *echoHost) setDeviceUp(device int32, up bool) {
 		return
 	}
 	h.isDown[device] = !up
-	in, kind := &h.loop.tables.Instances[h.loop.tables.InstanceOf(device)], policy.WorkerBack
+	instance, kind := &h.loop.tables.Instances[h.loop.tables.InstanceOf(device)], policy.WorkerBack
 	if !up {
 		kind = policy.WorkerLost
 	}
 	ev := h.loop.beginEvent(kind)
-	ev.Device, ev.Value, ev.Limit = device, int64(in.MaxSequences), int32(in.KVTokens)
+	ev.Device, ev.Value, ev.Limit = device, int64(instance.MaxSequences), int32(instance.KVTokens)
 	h.loop.tellPolicy()
 }
 

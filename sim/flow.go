@@ -97,7 +97,8 @@ func (f *flowEnding) FollowTask(task int32) {
 	f.control.TaskEnded(task, outcome, &f.ledger.tasks.Reveals)
 }
 
-// dropTasks ends all tasks of a request that the policy has dropped because of one of them (-1: at the entry).
+// dropTasks ends all tasks of a request that the policy has dropped. task is the task because of which it was dropped, or
+// -1 if it was dropped at its arrival or by its client.
 func (f *flowEnding) dropTasks(req, task int32) {
 	if f.stats != nil {
 		f.stats.addDrop(req, task)
@@ -147,8 +148,7 @@ func (f *flowEnding) NoteTask(revealed *policy.RevealedTask) {
 		f.work.countTask(revealed.Service)
 	}
 
-	// Enter what is known of it.
-	// It has run no stage yet (-1).
+	// Enter what is known of it. It has run no stage yet (-1).
 	f.ledger.locations[revealed.Task] = taskLocation{lastStage: -1}
 	record := &f.records[revealed.Task]
 	record.work, record.revealedAt, record.prompt, record.output, record.ask = revealed.Work, loop.agenda.now, revealed.Prompt, revealed.Output, revealed.Ask

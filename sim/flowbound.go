@@ -38,13 +38,13 @@ func (f *fluidRelaxation) acceptIfInTime(arrivedAt, slo time.Duration) bool {
 		if f.rate[module] == nil { // not every request visits the module
 			continue
 		}
-		// The limit of a module is the deadline less what follows. The new times become valid only if all modules are in time.
-		f.nextFreeAt[module] = f.workDoneAt(module, max(f.freeAt[module], arrivedAt+f.timeBefore[module]), arrivedAt+slo-f.timeAfter[module])
-		if f.nextFreeAt[module] > arrivedAt+slo-f.timeAfter[module] {
+		start, limit := max(f.freeAt[module], arrivedAt+f.timeBefore[module]), arrivedAt+slo-f.timeAfter[module]
+		f.nextFreeAt[module] = f.workDoneAt(module, start, limit)
+		if f.nextFreeAt[module] > limit {
 			return false
 		}
 	}
-	copy(f.freeAt, f.nextFreeAt)
+	copy(f.freeAt, f.nextFreeAt) // the new times become valid only if all modules are in time
 	return true
 }
 

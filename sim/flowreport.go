@@ -34,14 +34,15 @@ func (r *Result) setFlow(flow *FlowResult) {
 		report.Windows = append(report.Windows, flow.worstWindow(width))
 	}
 
-	// The changes between low-budget-first (lbf) and high-budget-first (hbf) order.
+	// The changes between lowest budget first (lbf) and highest budget first (hbf), the orders of a module's queue. A budget
+	// is the time left to a deadline.
 	if flow.DropStats != nil {
-		for _, module := range flow.DropStats.OrderChanges {
+		for _, change := range flow.DropStats.OrderChanges {
 			order := "lbf"
-			if module.HighestFirst {
+			if change.HighestFirst {
 				order = "hbf"
 			}
-			report.Modes = append(report.Modes, formats.FlowModeChange{AtUS: document.Micros(module.ChangedAt), Module: flow.Modules[module.Module].Name, ServiceOrder: order})
+			report.Modes = append(report.Modes, formats.FlowModeChange{AtUS: document.Micros(change.ChangedAt), Module: flow.Modules[change.Module].Name, ServiceOrder: order})
 		}
 	}
 	r.Report.Flow = report
@@ -91,7 +92,8 @@ func millisecondQuantiles(counts []int64) *formats.TimeQuantiles {
 	quantile := func(share float64) document.Micros {
 		sum := int64(0)
 		for ms, count := range counts {
-			if sum += count; float64(sum) >= share*float64(total) {
+			sum += count
+			if float64(sum) >= share*float64(total) {
 				return document.Micros(time.Duration(ms) * time.Millisecond)
 			}
 		}
@@ -114,7 +116,8 @@ func (f *FlowResult) worstWindow(width int) formats.FlowWindow {
 	return worst
 }
 
-// windowSum returns the sums of the figures of `width` seconds from second number `first` on.
+// windowSum returns the sums of the figures of `width` seconds from second number `first` on: requests that arrived, that
+// were answered in time, that any policy could have answered in time (Bound), and that the workers could serve (Capacity).
 func (f *FlowResult) windowSum(first, width int) FlowSecond {
 	var window FlowSecond
 	for _, second := range f.Seconds[first : first+width] {
@@ -172,7 +175,8 @@ func poolFlows(pooled *Result, results []*Result) {
 func (f *FlowResult) addRun(other *FlowResult) {
 	f.Requests, f.Good, f.Late, f.Dropped = f.Requests+other.Requests, f.Good+other.Good, f.Late+other.Late, f.Dropped+other.Dropped
 	f.DeviceTime += other.DeviceTime
-	if f.Bound += other.Bound; other.Bound < 0 {
+	f.Bound += other.Bound
+	if other.Bound < 0 {
 		f.Bound = -1
 	}
 	for i := range other.Modules {

@@ -199,7 +199,8 @@ func (f *flowStats) workerChanged(device int32, isLoaded bool) {
 		f.isLoadOrdered[device] = false
 	case f.presentSince[device] >= 0:
 		f.totals.DeviceTime += f.loop.agenda.now - f.presentSince[device]
-		if f.presentSince[device] = f.loop.agenda.now; !f.isLoadOrdered[device] {
+		f.presentSince[device] = f.loop.agenda.now
+		if !f.isLoadOrdered[device] {
 			f.presentSince[device] = -1
 		}
 	}
@@ -282,7 +283,9 @@ func (f *flowStats) capacityIn(second int) float64 {
 				continue
 			}
 			workers, pipeline := f.totals.Modules[node.Service].Workers, &f.loop.tables.Pipelines[f.loop.tables.Services[node.Service].FirstPipeline]
-			rate := float64(workers[min(second, len(workers)-1)]) * f.tables.Modules[node.Service].DeviceShares[0] * float64(pipeline.Batch) / f.loop.tables.Stages[pipeline.FirstStage].Infer[pipeline.Batch-1].Seconds()
+			workerCount, deviceShare := workers[min(second, len(workers)-1)], f.tables.Modules[node.Service].DeviceShares[0]
+			batchTime := f.loop.tables.Stages[pipeline.FirstStage].Infer[pipeline.Batch-1]
+			rate := float64(workerCount) * deviceShare * float64(pipeline.Batch) / batchTime.Seconds()
 			if !found || rate < minRate {
 				minRate, found = rate, true
 			}

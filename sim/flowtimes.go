@@ -26,9 +26,10 @@ func (f *flowEnding) batchTime(batchSlot int32, runTime time.Duration) time.Dura
 	return runTime
 }
 
-// bringTime returns how long it takes from now until the inputs of a placed task are at a device. The inputs move in
-// parallel, each from the later of when it was ready and when the task was placed. PlaceTime and MoveTime are times from
-// the run's configuration, of a task and of one input; without either it returns 0. An input of -1 is none.
+// bringTime returns how long it takes from now until the inputs of a placed task are at a device. If the run's
+// configuration has a PlaceTime, that is the time for the task as a whole. Otherwise MoveTime, if it has one, is the time
+// of each input: inputs move in parallel, each from the later of when it was ready and when the task was placed. Without
+// either it returns 0. An input of -1 is the client's, and is everywhere.
 func (f *flowEnding) bringTime(task, device int32) time.Duration {
 	loop := f.loop
 	if loop.cfg.PlaceTime != nil {

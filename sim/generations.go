@@ -102,7 +102,8 @@ func (stats *generationStats) firstToken(task int32) {
 // the peak of the KV memory in use; more than there is ends the run with an error.
 func (stats *generationStats) addIteration(engine *llmEngine, duration time.Duration) {
 	model := &stats.totals.Models[engine.service]
-	if model.PeakKV = max(model.PeakKV, engine.simulation.UsedKV()); model.PeakKV > model.KV {
+	model.PeakKV = max(model.PeakKV, engine.simulation.UsedKV())
+	if model.PeakKV > model.KV {
 		stats.loop.failRun(fmt.Errorf("%s uses %d tokens of KV memory, of which there are %d", model.Name, model.PeakKV, model.KV))
 	}
 	if stats.countedSpan.contains(stats.loop.agenda.now) {

@@ -123,7 +123,8 @@ func (ledger *ledger) releaseClientShare(now time.Duration, request *request, is
 // because batches name requests by their slots.
 func (ledger *ledger) closeRequest(requestSlot int32) {
 	request := &ledger.requests[requestSlot]
-	if request.state = requestEnded; request.batchedTasks == 0 {
+	request.state = requestEnded
+	if request.batchedTasks == 0 {
 		ledger.freeSlot(requestSlot)
 	}
 }

@@ -55,7 +55,8 @@ func newLLMEngines(host *deviceHost) *llmEngines {
 // answer to it) to the language model that runs there, and returns true. It returns false if another model or none runs
 // there, or if batches wait for the device, which must have their turn.
 func (engines *llmEngines) tryJoin(batchSlot, deviceIndex int32) bool {
-	if engines.engines[deviceIndex].service < 0 || engines.engines[deviceIndex].service != engines.batches.at(batchSlot).service || engines.host.devices[deviceIndex].firstWaiting >= 0 {
+	runningService, batchesWait := engines.engines[deviceIndex].service, engines.host.devices[deviceIndex].firstWaiting >= 0
+	if runningService < 0 || runningService != engines.batches.at(batchSlot).service || batchesWait {
 		return false
 	}
 	engines.addSequence(batchSlot, deviceIndex)

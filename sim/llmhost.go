@@ -220,7 +220,8 @@ func (h *llmHost) handleEntry(entry *agendaEntry) {
 		}
 	case iterationStartEntry:
 		if instance := &h.instances[entry.device]; instance.faultEpoch == entry.epoch {
-			if instance.startQueued = false; !instance.simulation.Busy() {
+			instance.startQueued = false
+			if !instance.simulation.Busy() {
 				h.startIteration(entry.device)
 			}
 		}
@@ -370,7 +371,8 @@ func (h *llmHost) clearInstance(deviceIndex int32) {
 		}
 	}
 	instance.simulation.Reset(llm.Options{}, llm.Model{})
-	instance.network, instance.changingNetwork, instance.unloadPending, instance.startQueued, instance.pendingLoads = -1, -1, false, false, instance.pendingLoads[:0]
+	instance.network, instance.changingNetwork = -1, -1
+	instance.unloadPending, instance.startQueued, instance.pendingLoads = false, false, instance.pendingLoads[:0]
 }
 
 // busyTime returns how long the instance on a device ran iterations in the counted time. It implements host.

@@ -140,7 +140,7 @@ func (loader *networkLoader) unloadUnused(device int32) {
 	for i := 0; i < len(memory.pendingUnloads); i++ {
 		if order := memory.pendingUnloads[i]; !loader.isNetworkInUse(device, order.network) {
 			memory.pendingUnloads = slices.Delete(memory.pendingUnloads, i, i+1)
-			i--
+			i-- // the next order has moved to this index
 			loader.unload(memory, order)
 		}
 	}
@@ -209,10 +209,12 @@ func (loader *networkLoader) finishLoad(entry *agendaEntry) {
 	memory.loadRunning = false
 
 	// Enter the network or the session state, if there is space. reason is a policy.ReturnReason, or 0 for success.
+	isNew := network >= 0 && !slices.Contains(memory.networks, network)
+	lacksSpace := isNew && hasMemoryLimit(loader.tables, deviceIndex) && memory.usedBytes+loader.tables.Networks[network].Bytes > loader.tables.Memory[deviceIndex]
 	reason := int64(0)
 	if loader.isSessionOrder(network) {
 		reason = int64(loader.loop.flow.sessions.finishMove(memory, entry))
-	} else if hasMemoryLimit(loader.tables, deviceIndex) && network >= 0 && !slices.Contains(memory.networks, network) && memory.usedBytes+loader.tables.Networks[network].Bytes > loader.tables.Memory[deviceIndex] {
+	} else if lacksSpace {
 		reason = int64(policy.ReturnFull)
 	} else {
 		memory.addNetwork(loader.tables, network)

@@ -114,7 +114,7 @@ func newLoadSearch(ctx context.Context, scenario *Scenario, shares []float64, nu
 	if !(maxLoad >= LoadStep && maxLoad <= MaxSearchLoad) {
 		return nil, fmt.Errorf("simulating: loads up to %v, expected from %v to %v", maxLoad, LoadStep, MaxSearchLoad)
 	}
-	maxPoint := int(math.Floor(maxLoad/LoadStep + 1e-9))
+	maxPoint := int(math.Floor(maxLoad/LoadStep + 1e-9)) // apart from an error of rounding
 	return &loadSearch{ctx, scenario, shares, numRuns, maxPoint, map[int]LoadPoint{}}, nil
 }
 
@@ -238,7 +238,8 @@ func Sweep(ctx context.Context, sc *Scenario, loads []float64, numRuns int) (*Ma
 		result, err := Replicate(ctx, &scenario, numRuns)
 		if err != nil {
 			err = fmt.Errorf("load %g: %w", load, err)
-			if sweep.Interrupted = errors.Is(err, context.Canceled); !sweep.Interrupted || len(sweep.Points) == 0 {
+			sweep.Interrupted = errors.Is(err, context.Canceled)
+			if !sweep.Interrupted || len(sweep.Points) == 0 {
 				return nil, err
 			}
 			return sweep, err
@@ -298,13 +299,14 @@ func (m *MaxLoad) Report() (*formats.Report, int64) {
 	report := *point.Report
 	report.Models = slices.Clone(report.Models)
 	report.Curve = m.loadCurve()
-	if report.Interrupted = m.Interrupted; !m.Interrupted {
+	report.Interrupted = m.Interrupted
+	if !m.Interrupted {
 		overall := m.Overall
 		report.MaxLoadFactor = &overall
 	}
 	for i := range m.Models {
-		best := m.Models[i]
-		report.Models[i].MaxLoadFactor = &best
+		highestLoad := m.Models[i]
+		report.Models[i].MaxLoadFactor = &highestLoad
 	}
 	var events int64
 	for _, simulated := range m.Points {

@@ -118,9 +118,9 @@ func (o *ModelLoadSearch) startBrackets(ctx context.Context, simulator *pointSim
 
 	// With one load for all models, start at the lowest.
 	if o.SameLoad {
-		lowest := slices.MinFunc(brackets, func(a, bracket guidedBracket) int { return cmp.Compare(a.candidate, bracket.candidate) })
+		lowestBracket := slices.MinFunc(brackets, func(first, second guidedBracket) int { return cmp.Compare(first.candidate, second.candidate) })
 		for model := range brackets {
-			brackets[model].candidate = lowest.candidate
+			brackets[model].candidate = lowestBracket.candidate
 		}
 	}
 	return brackets, nil
@@ -256,7 +256,8 @@ func (s *pointResult) allAttain(shares []float64) bool {
 }
 
 // lossRatio returns the share of requests that a model loses (late or dropped) in a result, divided by the share that it
-// may lose: up to 1 it attains its share. With SameLoad (one load for all models) it is the largest of all models.
+// may lose. A model attains its share of requests in time if the ratio is at most 1. With SameLoad (one load for all
+// models) it returns the largest ratio of all models.
 func (o *ModelLoadSearch) lossRatio(result *pointResult, model int) float64 {
 	lossOf := func(i int) float64 { return (1 - result.attainments[i]) / max(1-o.Shares[i], minAllowedLoss) }
 	maxLoss := lossOf(model)
@@ -283,10 +284,10 @@ type guidedBracket struct {
 }
 
 // observeLoss takes in whether the candidate passed and what it lost, and chooses the next candidate. loss is the lost
-// share of requests over what may be lost: 1 is just at the limit. Its logarithm grows about linearly with the load, so
-// the next candidate is interpolated. If the last interpolation narrowed the bracket by less than half, the next step
-// bisects. step is that of the grid of loads. passLogLoss (at most 0) and failLogLoss (at least 0) are the logarithms at
-// the two ends of the bracket. b.observe has chosen the middle when this function leaves the candidate as it is.
+// share of requests over the share that may be lost: 1 is just at the limit. Its logarithm grows about linearly with the
+// load, so the next candidate is interpolated between the two ends of the bracket, by the logarithms there: passLogLoss
+// (at most 0) and failLogLoss (at least 0). If the latest interpolation narrowed the bracket by less than half, the next
+// candidate is the middle, which b.observe chooses. step is that of the grid of loads.
 func (b *guidedBracket) observeLoss(pass bool, loss, step float64) {
 	logLoss, previousGap := math.Log(max(loss, minLossRatio)), b.lowestFail-b.highestPass
 	if pass {
@@ -296,7 +297,9 @@ func (b *guidedBracket) observeLoss(pass bool, loss, step float64) {
 	}
 	bothSeen := b.anyPassed && b.anyFailed // before this candidate
 	b.observe(pass)
-	switch gap := b.lowestFail - b.highestPass; {
+	gap := b.lowestFail - b.highestPass
+	narrowedByHalf := 2*gap <= previousGap+1
+	switch {
 	case b.isClosed():
 	case !b.anyPassed || !b.anyFailed:
 		// Only one end was seen: go as far as the slope says.
@@ -306,7 +309,7 @@ func (b *guidedBracket) observeLoss(pass bool, loss, step float64) {
 		} else {
 			b.candidate = max(b.lowestFail-max(1, b.step/2, int(math.Ceil(steps))), b.highestPass+1)
 		}
-	case !bothSeen || 2*gap <= previousGap+1:
+	case !bothSeen || narrowedByHalf:
 		// Both were seen: interpolate linearly to a loss ratio of 1.
 		share := -b.passLogLoss / max(b.failLogLoss-b.passLogLoss, 1e-9)
 		b.candidate = b.highestPass + min(max(1, int(float64(gap)*share)), gap-1)
@@ -325,7 +328,8 @@ func (o *ModelLoadSearch) checkMinLoads(ctx context.Context, simulator *pointSim
 
 	// With one load for all models it is the highest of them.
 	if o.SameLoad {
-		for i, maxNumber := 0, slices.Max(points); i < len(points); i++ {
+		maxNumber := slices.Max(points)
+		for i := range points {
 			points[i] = maxNumber
 		}
 	}
@@ -333,8 +337,8 @@ func (o *ModelLoadSearch) checkMinLoads(ctx context.Context, simulator *pointSim
 		return nil, nil, nil
 	}
 
-	// Simulate one run, in which a model may lose as many requests as in all runs (a share of o.Runs times as much), then
-	// all runs.
+	// Simulate one run, then all runs. In the one run a model may lose as many requests as in all runs together, which is
+	// o.Runs times the share.
 	for _, numRuns := range slices.Compact([]int{1, o.Runs}) {
 		runResult, err := simulator.simulate(ctx, points, numRuns)
 		if err != nil {

@@ -29,7 +29,8 @@ func RecordArrivals(source arrivals.Source, models int) (*RecordedArrivals, erro
 		if arrival.Model < 0 || int(arrival.Model) >= models {
 			return nil, fmt.Errorf("reading arrivals: a request at %v names model %d of %d", arrival.ArrivedAt, arrival.Model, models)
 		}
-		if total++; total > maxRecorded {
+		total++
+		if total > maxRecorded {
 			return nil, fmt.Errorf("reading arrivals: more than %d requests", maxRecorded)
 		}
 		recorded.times[arrival.Model] = append(recorded.times[arrival.Model], arrival.ArrivedAt)
@@ -89,7 +90,8 @@ func (p *tracePlayer) Peek(arrival *arrivals.Request) bool {
 		return false
 	}
 	*arrival = arrivals.Request{ArrivedAt: time.Duration(arrivesAt), Model: p.model}
-	if p.nextIndex++; p.nextIndex == len(p.times) {
+	p.nextIndex++
+	if p.nextIndex == len(p.times) {
 		p.nextIndex = 0
 		p.roundStart += p.round
 	}

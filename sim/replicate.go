@@ -157,7 +157,7 @@ func (scenario *Scenario) Replay(src arrivals.Source) (Config, error) {
 // config returns the configuration of one run, with a policy of its own, because a policy keeps state. An empty
 // name of a policy means the default one.
 func (scenario *Scenario) config(src arrivals.Source, seed uint64) (Config, error) {
-	pol, err := policies.New(scenario.Policy, scenario.Tables)
+	runPolicy, err := policies.New(scenario.Policy, scenario.Tables)
 	if err != nil {
 		return Config{}, err
 	}
@@ -166,7 +166,7 @@ func (scenario *Scenario) config(src arrivals.Source, seed uint64) (Config, erro
 		name = policies.Default
 	}
 	cfg := Config{
-		Tables: scenario.Tables, Policy: pol, Source: src, Duration: scenario.Duration, Warmup: scenario.Warmup,
+		Tables: scenario.Tables, Policy: runPolicy, Source: src, Duration: scenario.Duration, Warmup: scenario.Warmup,
 		Ingress: scenario.Ingress, Egress: scenario.Egress, FrontEnd: scenario.FrontEnd, FrontEndRuns: scenario.FrontEndRuns, FrontEndRunShare: scenario.FrontEndRunShare, Window: scenario.Window, Faults: scenario.Faults, Verify: scenario.Verify,
 		PolicyName: name, Seed: seed, Load: scenario.Load, Slowdown: scenario.slowdown, Control: policies.NewControl(scenario.Tables),
 	}

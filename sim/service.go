@@ -103,7 +103,7 @@ const (
 // JitterService returns a service that draws run times around those of the tables, from a distribution with a
 // coefficient of variation, by the stream "service" of a seed. Transfers take their planned time.
 func JitterService(tables *policy.Tables, distribution Distribution, variation float64, seed uint64) Service {
-	sigma := math.Sqrt(math.Log1p(variation * variation))
+	sigma := math.Sqrt(math.Log1p(variation * variation)) // of the logarithm of a lognormal time with this variation
 	return &jitterService{exactService: exactService{tables}, distribution: distribution, variation: variation, sigma: sigma, rng: seeded.New(seed, "service")}
 }
 
@@ -123,7 +123,7 @@ func (j *jitterService) RunTime(stage, batch int32) time.Duration {
 	factor := 1.0
 	switch j.distribution {
 	case Lognormal:
-		factor = math.Exp(j.sigma*j.rng.NormFloat64() - j.sigma*j.sigma/2)
+		factor = math.Exp(j.sigma*j.rng.NormFloat64() - j.sigma*j.sigma/2) // the second term makes the mean 1
 	case Normal:
 		factor = max(0.01, 1+j.variation*j.rng.NormFloat64())
 	case Exponential:
@@ -162,8 +162,10 @@ func RecordedService(tables *policy.Tables, samples Samples, draw bool, seed uin
 	}
 
 	// Check and enter the samples of runs, of report delays, of loads and of transfers.
+	inferTimes := func(stage int) []time.Duration { return tables.Stages[stage].Infer }
+	transferTimes := func(stage int) []time.Duration { return tables.Stages[stage].Xfer }
 	var err error
-	if service.runSamples, err = service.samplesByBatch("runs", samples.Runs, samples.Starts, func(stage int) []time.Duration { return tables.Stages[stage].Infer }); err != nil {
+	if service.runSamples, err = service.samplesByBatch("runs", samples.Runs, samples.Starts, inferTimes); err != nil {
 		return nil, err
 	}
 	if err := service.addReportDelays(samples); err != nil {
@@ -172,7 +174,7 @@ func RecordedService(tables *policy.Tables, samples Samples, draw bool, seed uin
 	if service.loadSamples, err = service.samplesOfLoads(samples); err != nil {
 		return nil, err
 	}
-	if service.transferSamples, err = service.samplesByBatch("transfers", samples.Transfers, nil, func(stage int) []time.Duration { return tables.Stages[stage].Xfer }); err != nil {
+	if service.transferSamples, err = service.samplesByBatch("transfers", samples.Transfers, nil, transferTimes); err != nil {
 		return nil, err
 	}
 	return service, nil
@@ -323,8 +325,9 @@ func nearestSamples(recordedTimes [][]time.Duration, table []time.Duration) []ba
 		// Look at batch sizes ever further away, the smaller one first.
 		for distance := 0; distance < len(table) && byBatch[sizeIndex].times == nil; distance++ {
 			for _, candidate := range [2]int{sizeIndex - distance, sizeIndex + distance} {
-				if candidate < 0 || candidate >= min(len(recordedTimes), len(table)) || len(recordedTimes[candidate]) == 0 || byBatch[sizeIndex].times != nil {
-					continue
+				isSize := candidate >= 0 && candidate < min(len(recordedTimes), len(table))
+				if byBatch[sizeIndex].times != nil || !isSize || len(recordedTimes[candidate]) == 0 {
+					continue // samples were found at the smaller size, or there are none at this one
 				}
 				byBatch[sizeIndex] = batchSamples{times: recordedTimes[candidate], scale: 1, sourceBatch: candidate, nextIndex: &nextIndexes[candidate]}
 				if candidate != sizeIndex && table[candidate] > 0 {

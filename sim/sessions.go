@@ -118,8 +118,9 @@ func (store *sessionStore) countRecomputed(batchSlot int32) (sum time.Duration) 
 // recomputedBytes is called when a batch starts. It returns the bytes of the session states that the batch computes
 // anew, because they are not on its device, and counts them, too.
 func (store *sessionStore) recomputedBytes(batchSlot int32) (bytes int64) {
+	device := store.loop.batches.hopAt(batchSlot, 0).Device
 	for _, task := range store.loop.batches.members(batchSlot) {
-		if previous := store.stateOf(task).previousTask; previous >= 0 && store.stateOf(previous).device != store.loop.batches.hopAt(batchSlot, 0).Device {
+		if previous := store.stateOf(task).previousTask; previous >= 0 && store.stateOf(previous).device != device {
 			bytes += store.stateOf(previous).bytes
 		}
 	}

@@ -182,13 +182,15 @@ type warmSet []int32
 // markUsed makes a network the most recently used one. It removes the least recently used
 // ones that exceed the capacity, in bytes.
 func (set *warmSet) markUsed(network int32, networks []policy.Network, capacity int64) {
-	list := slices.DeleteFunc(*set, func(warm int32) bool { return warm == network })
+	list := slices.DeleteFunc(*set, func(other int32) bool { return other == network })
 	list = append(list, network)
 
-	// From the last used one back, keep what fits. The list has the least recently used one first.
+	// Go back from the most recently used network, which is the last of the list. Remove the first one that does not fit,
+	// and all before it.
 	usedBytes := int64(0)
 	for position := len(list) - 1; position >= 0; position-- {
-		if usedBytes += networks[list[position]].Bytes; usedBytes > capacity {
+		usedBytes += networks[list[position]].Bytes
+		if usedBytes > capacity {
 			list = slices.Delete(list, 0, position+1)
 			break
 		}

@@ -79,12 +79,12 @@ func (c *latencySamples) addSamples(other *latencySamples) {
 
 // newTokenEnding returns the ending rule for instances of language models, which judges answers by their tokens. If the
 // run has no such instances, it returns nil. It also enters the rule into the host of the instances, which tells it of
-// first tokens and finished answers. Host 1 is that of instances.
+// first tokens and finished answers.
 func newTokenEnding(loop *loop) endingRule {
-	if len(loop.hosts) < 2 || loop.flow != nil || loop.cfg.Control != nil {
+	if len(loop.hosts) <= instanceHost || loop.flow != nil || loop.cfg.Control != nil {
 		return nil
 	}
-	host, ok := loop.hosts[1].(*llmHost)
+	host, ok := loop.hosts[instanceHost].(*llmHost)
 	if !ok {
 		return nil
 	}
@@ -120,7 +120,8 @@ func (e *tokenEnding) judgeAnswer(task, tokens int32) {
 
 	// Judge the answer, and make a late one miss its deadline.
 	isLate := answer.IsLate(model.SLOFigure, request.deadline-request.arrivedAt, model.WaitSLO)
-	if request.deadline = answeredAt; isLate {
+	request.deadline = answeredAt
+	if isLate {
 		request.deadline--
 	}
 	if e.loop.cfg.OnJudged != nil {
@@ -183,10 +184,11 @@ func (r *Result) setTokens(tokens *TokenResult) {
 		return
 	}
 	r.Report.Swaps, r.Report.Evictions, r.Report.Loads = &tokens.Swaps, &tokens.Evictions, &tokens.Loads
-	hits := float64(tokens.CachedPrompt) / float64(max(1, tokens.CachedPrompt+tokens.ComputedPrompt))
-	used := tokens.UsedKV()
-	r.Report.PrefixHits, r.Report.KVInUse = &hits, &used
+	hitShare := float64(tokens.CachedPrompt) / float64(max(1, tokens.CachedPrompt+tokens.ComputedPrompt))
+	kvShare := tokens.UsedKV()
+	r.Report.PrefixHits, r.Report.KVInUse = &hitShare, &kvShare
 	r.Report.DeviceTime = deviceTime(r.Report.Devices)
+
 	// One entry for each class, a name that models with the same SLO share, in order of appearance.
 	var names []string
 	for i := range tokens.models {
@@ -222,8 +224,10 @@ func (t *TokenResult) classReport(name string, models []formats.ModelReport) for
 
 	// If all models of the class have the same SLO, report the figure that it is on.
 	if model := t.commonSLO(name); model != nil && model.Percentile > 0 {
-		figure := map[string][]time.Duration{"": samples.e2e, formats.FigureE2E: samples.e2e, formats.FigureTTFT: samples.ttft, formats.FigureTPOT: samples.tpot}[model.SLOFigure]
-		summary.Figure, summary.SLOUS, summary.Percentile, summary.AtPercentileUS = cmp.Or(model.SLOFigure, formats.FigureE2E), document.Micros(model.SLO), document.PercentileName(model.Percentile), percentile(figure, model.Percentile)
+		figure := cmp.Or(model.SLOFigure, formats.FigureE2E) // an SLO without a figure is on the whole answer
+		latencies := map[string][]time.Duration{formats.FigureE2E: samples.e2e, formats.FigureTTFT: samples.ttft, formats.FigureTPOT: samples.tpot}[figure]
+		summary.Figure, summary.SLOUS = figure, document.Micros(model.SLO)
+		summary.Percentile, summary.AtPercentileUS = document.PercentileName(model.Percentile), percentile(latencies, model.Percentile)
 		if model.WaitSLO > 0 {
 			summary.WaitingSLOUS, summary.WaitingAtPercentileUS = document.Micros(model.WaitSLO), percentile(samples.waits, model.Percentile)
 		}

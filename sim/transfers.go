@@ -33,7 +33,8 @@ func transferBin(duration time.Duration) int {
 		return int(max(0, duration))
 	}
 	power := bits.Len64(uint64(duration)) - 1
-	// A bin of this power of two is 2^shift nanoseconds wide.
+
+	// A bin of this power of two is 2^shift nanoseconds wide, so duration>>shift is from transferBins to 2*transferBins - 1.
 	shift := power - bits.Len(transferBins) + 1
 	return (shift+1)*transferBins + int(uint64(duration)>>shift) - transferBins
 }
@@ -44,8 +45,8 @@ func binMiddle(bin int) time.Duration {
 		return time.Duration(bin)
 	}
 	shift := bin/transferBins - 1
-	lower := uint64(transferBins+bin%transferBins) << shift
-	return time.Duration(lower + uint64(1)<<shift/2)
+	binStart, binWidth := uint64(transferBins+bin%transferBins)<<shift, uint64(1)<<shift
+	return time.Duration(binStart + binWidth/2)
 }
 
 // grow allocates the bins, at the first time that is counted.
@@ -86,7 +87,8 @@ func (t *transferTimes) summary() Transfers {
 	// The 99th percentile is the bin that contains the transfer with this rank.
 	rank := int64(math.Ceil(0.99 * float64(t.count)))
 	for bin, count := range t.bins {
-		if rank -= count; rank <= 0 {
+		rank -= count
+		if rank <= 0 {
 			summary.P99 = binMiddle(bin)
 			break
 		}

@@ -116,9 +116,10 @@ func (p *Policy) decide(modelIndex int32, now time.Duration, out *policy.Actions
 		}
 		head.PassedFirstLook = true
 
-		// If fewer requests wait than that batch takes, wait for more until a batch of one request more would be late. It
-		// could go later by what it has to spare, and by as long as it would wait for devices and links anyway. If it is
-		// late already, the artifact drops the head.
+		// If fewer requests wait than that batch takes, wait for more until a batch of one request more would be late. That
+		// batch could go later by the time between its end and the deadline, and by as long as it would wait for devices and
+		// links anyway. A microsecond later it is late, so that the timer then sends the requests that wait. If it is late
+		// already, the artifact drops the head.
 		if waitingRequests := int32(model.queue.Len); waitingRequests < chosenPath.batchSize {
 			largerPath := p.tryBatch(pipeline, waitingRequests+1, now)
 			if largerPath.finish > head.Deadline {

@@ -40,6 +40,11 @@ type instanceState struct {
 // waitingCount returns how many requests wait for an instance.
 func (instance *instanceState) waitingCount() int { return len(instance.queue) - instance.firstWaiting }
 
+// requestCount returns how many requests run on an instance or wait for it.
+func (instance *instanceState) requestCount() int {
+	return int(instance.runningRequests) + instance.waitingCount()
+}
+
 // waitingRequest is a request with its served model.
 type waitingRequest struct{ req, model int32 }
 
@@ -93,8 +98,8 @@ func NewPriority(tables *policy.Tables) (*Policy, error) {
 	return balancer, nil
 }
 
-// resetInstance sets the instance on a device to its state at the start of the plan, with the network that the plan
-// puts there, when the policy is made or the instance comes back.
+// resetInstance sets the instance on a device to its state at the start of the plan: with the network that the plan
+// puts there (tables.Resident), or with none (-1). It is called when the policy is made and when the instance comes back.
 func (p *Policy) resetInstance(device int32) {
 	instance := &p.instances[device]
 	instance.network, instance.isLoaded, instance.isLost, instance.runningRequests = -1, false, false, 0
@@ -119,9 +124,11 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 		p.serveInstance(now, ev.Device, out)
 	case policy.NetworkLoaded:
 		instance := &p.instances[ev.Device]
-		if ev.Network == instance.network {
+		if ev.Network == instance.network { // not the end of an earlier load
 			instance.isLoaded = ev.Value == 0
-			if !instance.isLoaded && instance.waitingCount() > 0 { // the network cannot run there
+
+			// If the load failed, drop the request for which it was ordered; the next one orders its network again.
+			if !instance.isLoaded && instance.waitingCount() > 0 {
 				instance.network = -1
 				out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: instance.queue[instance.firstWaiting].req, Reason: policy.ReasonFailed})
 				instance.firstWaiting++
@@ -149,7 +156,7 @@ func (p *Policy) enqueue(now time.Duration, request waitingRequest, out *policy.
 	leastLoaded := int32(-1)
 	for _, device := range devices {
 		instance := &p.instances[device]
-		if !instance.isLost && (leastLoaded < 0 || int(instance.runningRequests)+instance.waitingCount() < int(p.instances[leastLoaded].runningRequests)+p.instances[leastLoaded].waitingCount()) {
+		if !instance.isLost && (leastLoaded < 0 || instance.requestCount() < p.instances[leastLoaded].requestCount()) {
 			leastLoaded = device
 		}
 	}
@@ -158,7 +165,7 @@ func (p *Policy) enqueue(now time.Duration, request waitingRequest, out *policy.
 		return
 	}
 
-	// Reuse the front of the queue's memory instead of growing it.
+	// Append the request. If the queue's memory is full, move the waiting requests to its front instead of growing it.
 	instance := &p.instances[leastLoaded]
 	if instance.firstWaiting > 0 && len(instance.queue) == cap(instance.queue) {
 		instance.queue, instance.firstWaiting = instance.queue[:copy(instance.queue, instance.queue[instance.firstWaiting:])], 0
@@ -175,7 +182,7 @@ func (p *Policy) serveInstance(now time.Duration, device int32, out *policy.Acti
 		request := instance.queue[instance.firstWaiting]
 		network, _ := p.networkOf(request.model)
 
-		// Change the network once nothing runs.
+		// Change the network once nothing runs, and no load is under way (a network is set that is not loaded yet).
 		if network != instance.network {
 			if instance.runningRequests == 0 && (instance.isLoaded || instance.network < 0) {
 				p.changeNetwork(device, network, out)

@@ -102,7 +102,8 @@ func OpenLog(r io.Reader) (*LogReader, error) {
 	if _, err := io.ReadFull(l.r, start); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("reading the event log: %w", err)
 	}
-	if l.isV1 = string(start) == headerV1; !l.isV1 && string(start) != header {
+	l.isV1 = string(start) == headerV1
+	if !l.isV1 && string(start) != header {
 		return nil, fmt.Errorf("reading the event log: it starts with %q, expected %q", start, header)
 	}
 	return l, nil
@@ -120,8 +121,9 @@ func (l *LogReader) Next() (Call, error) {
 		c.Time, c.Event, err = l.decodeEvent(event)
 	}
 	if err == nil {
-		if c.Actions, err = l.readActions(); errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
+		c.Actions, err = l.readActions()
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF // the log must not end between an event and its actions
 		}
 	}
 	if err != nil {
@@ -152,8 +154,8 @@ func (l *LogReader) readActions() ([]byte, error) {
 	return l.converted, nil
 }
 
-// readRecord reads the next record of the log, its length and then its bytes, into buffer i, which the next call
-// overwrites. A length above maxRecord means a damaged log.
+// readRecord reads the next record of the log, its length and then its bytes, into buffer i: 0 for the event of a call,
+// 1 for its actions. The next call with the same i overwrites the bytes. A length above maxRecord means a damaged log.
 func (l *LogReader) readRecord(i int) ([]byte, error) {
 	n, err := binary.ReadUvarint(l.r)
 	if err != nil {
@@ -189,8 +191,8 @@ func (d *Difference) Error() string {
 // returns the number of calls that agree, and a *Difference for the first one that does not.
 func Replay(r io.Reader, p policy.Policy) (int64, error) { return ReplayAny(r, p) }
 
-// ReplayAny is Replay for several fresh policies, one of which may be the log's. It returns the result of the one
-// that agrees for longest.
+// ReplayAny is Replay for several fresh policies, one of which may be the log's. It returns the number of calls up to
+// which one of them gives the log's actions, and if none gives them to the end, the difference at that call.
 func ReplayAny(r io.Reader, policies ...policy.Policy) (int64, error) {
 	l, err := OpenLog(r)
 	if err != nil {

@@ -83,9 +83,10 @@ func (b *broker) serveDevice(now time.Duration, idleWorker *worker, out *policy.
 	}
 }
 
-// oldestDeadline returns the deadline of the oldest task that waits for a worker: the first of the forming batch, else
-// of the queue, else of those set aside for lack of time. Tasks of closed requests are removed first. If none waits, it
-// returns farFuture. farFuture is later than any deadline.
+// oldestDeadline returns the deadline by which a worker is compared with others on its device: that of the first task of
+// its forming batch. If that is empty, it is the earliest deadline of its queue, and if that is empty, too, the latest of
+// the tasks set aside for lack of time. Tasks of closed requests are removed first. If none waits, it returns farFuture,
+// which is later than any deadline.
 func (b *broker) oldestDeadline(worker *worker) time.Duration {
 	// Remove the tasks of closed requests in front.
 	worker.dropUnwanted(b.tasks)
@@ -101,15 +102,16 @@ func (b *broker) oldestDeadline(worker *worker) time.Duration {
 	case worker.queue.len() > 0:
 		entry = worker.queue.min()
 	case worker.setAside.len() > 0:
-		entry = worker.setAside.max()
+		entry = worker.setAside.max() // the one with the latest deadline comes back first (splitQueue)
 	default:
 		return farFuture
 	}
 	return b.tasks.Requests[entry.Req].Deadline
 }
 
-// dropRequest closes a request and appends the action that drops it for a reason, because of a task (-1: at the
-// entry). The action says when it is worth sending again.
+// dropRequest closes a request and appends the action that drops it for a reason. task is the task that could not be
+// served, or -1 if the request is dropped when it arrives or by its client. The action tells the client from when on it
+// is worth sending the request again.
 func (b *broker) dropRequest(now time.Duration, req, task int32, reason policy.DropReason, out *policy.Actions) {
 	retryAt := now + b.retry.retryAfter(now, &b.tasks.Requests[req])
 	b.tasks.CloseRequest(req)

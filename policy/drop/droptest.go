@@ -37,9 +37,10 @@ func (g *dropTest) isHopeless(start time.Duration, worker *worker, entry *flow.Q
 	return start+worker.batchTimes[0]+g.planner.downstreamSolo[g.planner.cellOf(int(request.Model), worker.module)] > request.Deadline+worker.clockSkew
 }
 
-// highestFirst reports whether a worker's queue is served from the highest remaining budget (time left to the deadline),
-// because not all tasks can be in time; then the others still are. The policy pard decides that by the module's load,
-// feas by a count of the queue, whose next batch starts at `start`, and a baseline (Variant.HighestFirst) for good.
+// highestFirst reports whether a worker's queue is served from the highest remaining budget (time left to the deadline)
+// on, which is better if not all tasks can be in time: the urgent ones are then late, but the others are in time. The
+// policy pard decides that by the module's load, and feas by a count of the queue, whose next batch starts at `start`. A
+// baseline (Variant.HighestFirst) always has the same order.
 func (g *dropTest) highestFirst(worker *worker, start time.Duration) bool {
 	switch {
 	case g.variant.HighestFirst != nil:
@@ -69,8 +70,9 @@ func (g *dropTest) canServeQueue(worker *worker, start time.Duration) bool {
 	if g.apps == 1 {
 		minSlack, maxSlack := worker.queue.min().Key-firstEnd-downstream, worker.queue.max().Key-firstEnd-downstream
 
-		// In time n intervals later, n+1 batches end. If a task is late or there are more tasks than places before the last deadline, the queue cannot be served.
-		// If all fit before the first deadline, or the proof holds, it can.
+		// If n batch intervals pass after the end of the first batch, n+1 batches have ended. The queue cannot be served if a
+		// task is late, or if there are more tasks than places in the batches before the last deadline. It can be served if
+		// all tasks find places before the first deadline, or if the proof of an earlier count holds.
 		switch {
 		case minSlack < 0 || tasks > (int(maxSlack/worker.batchInterval)+1)*batchSize:
 			return false
@@ -91,11 +93,14 @@ func (g *dropTest) canServeQueue(worker *worker, start time.Duration) bool {
 	// them and in the later half, as a proof for later queues.
 	sum, proof := 0, feasibilityProof{validUntil: firstEnd + downstream, spareTasks: tasks, spareEarlyTasks: tasks}
 	for batchIndex, count := range counts {
-		if sum += int(count); sum > (batchIndex+1)*batchSize {
+		sum += int(count)
+		sparePlaces := (batchIndex+1)*batchSize - sum
+		if sparePlaces < 0 {
 			return false
 		}
-		if proof.spareEarlyTasks = min(proof.spareEarlyTasks, (batchIndex+1)*batchSize-sum); batchIndex >= batches/2 {
-			proof.spareTasks = min(proof.spareTasks, (batchIndex+1)*batchSize-sum)
+		proof.spareEarlyTasks = min(proof.spareEarlyTasks, sparePlaces)
+		if batchIndex >= batches/2 {
+			proof.spareTasks = min(proof.spareTasks, sparePlaces)
 		}
 	}
 	proof.lateDeadline = proof.validUntil + time.Duration(batches/2)*worker.batchInterval
@@ -104,8 +109,9 @@ func (g *dropTest) canServeQueue(worker *worker, start time.Duration) bool {
 }
 
 // countByLatestBatch adds to counts[j] how many tasks of a worker's queue must be in batch j at the latest, if the
-// first batch ends at firstEnd. If a task is late in any batch, it returns false. It multiplies where it could
-// divide; that is off by less than a nanosecond of slack.
+// first batch ends at firstEnd. A task with time for a batch after the last one of counts is not counted. If a task is
+// late even in the first batch, it returns false. It multiplies by the inverse of the batch interval, which is faster
+// than a division; the error is less than a nanosecond of slack.
 func (g *dropTest) countByLatestBatch(worker *worker, firstEnd time.Duration, counts []int32) bool {
 	batchesPerNs, oneApp, downstream := 1/float64(worker.batchInterval), g.apps == 1, g.planner.downstream[worker.module]
 	for i := range worker.queue.list {

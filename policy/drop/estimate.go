@@ -49,10 +49,10 @@ type pathChance struct {
 	requestShare float64
 }
 
-// likelyDownstreamTime returns the duration of the longest path behind a node of an application (an index), apart from
-// those that only a share of MinPathShare of the requests take together. Branches beside each other are treated as if
-// they excluded each other as far as they can, so that the estimate is never too short. pathShares has the learnt share
-// of requests by outcome.
+// likelyDownstreamTime returns the estimated time behind a node of an application (an index) if rare long paths do not
+// count: it leaves out the longest paths, as many as at most a share of MinPathShare of the requests take together, and
+// returns the duration of the next one. The shares of the paths are added up as if no request took two of them, so that
+// the estimate is never too short.
 func (s *planner) likelyDownstreamTime(appIndex int, app *flow.Application, node int32) time.Duration {
 	s.pathChances = s.pathChances[:0]
 	for _, path := range app.Nodes[node].Paths {
@@ -63,7 +63,8 @@ func (s *planner) likelyDownstreamTime(appIndex int, app *flow.Application, node
 	slices.SortFunc(s.pathChances, func(x, y pathChance) int { return cmp.Compare(y.duration, x.duration) })
 	longerShare := 0.0
 	for _, chance := range s.pathChances {
-		if longerShare += chance.requestShare; longerShare > s.options.MinPathShare {
+		longerShare += chance.requestShare
+		if longerShare > s.options.MinPathShare {
 			return chance.duration
 		}
 	}

@@ -57,7 +57,8 @@ func newWorkerFleet(tables *policy.Tables, graphTables *flow.GraphTables, shorte
 }
 
 // addWorkers creates, when the policy is made, the workers (a module on a device) of all devices, and numbers them
-// device after device, so that those that take turns are neighbours.
+// device after device, so that those that take turns are neighbours. index counts the workers of a module; the plan
+// lists the shares that they have of their devices in that order.
 func (f *workerFleet) addWorkers() {
 	// Collect the workers of each device.
 	byDevice := make([][]worker, len(f.devices))
@@ -77,12 +78,13 @@ func (f *workerFleet) addWorkers() {
 		}
 	}
 
-	// Number them device after device. workers of a module has these numbers, in the order of the plan.
+	// Number them device after device, and list each module's workers by these numbers, in the order of the plan.
 	for deviceIndex := range byDevice {
 		f.devices[deviceIndex] = device{firstWorker: int32(len(f.workers)), workers: int32(len(byDevice[deviceIndex])), runningWorker: -1}
 		for index := range byDevice[deviceIndex] {
-			byDevice[deviceIndex][index].id = int32(len(f.workers) + index)
-			f.modules[byDevice[deviceIndex][index].module].workers[byDevice[deviceIndex][index].indexInModule] = byDevice[deviceIndex][index].id
+			newWorker := &byDevice[deviceIndex][index]
+			newWorker.id = int32(len(f.workers) + index)
+			f.modules[newWorker.module].workers[newWorker.indexInModule] = newWorker.id
 		}
 		f.workers = append(f.workers, byDevice[deviceIndex]...)
 	}
@@ -198,7 +200,8 @@ func (f *workerFleet) nextWorker(module int32) *worker {
 		return &f.workers[workers.workers[workers.earliestStart.earliestWorker()]]
 	}
 	id := workers.liveWorkers[workers.nextLive]
-	if workers.nextLive++; workers.nextLive == len(workers.liveWorkers) {
+	workers.nextLive++
+	if workers.nextLive == len(workers.liveWorkers) {
 		workers.nextLive = 0
 	}
 	return &f.workers[id]

@@ -15,16 +15,19 @@ type entryGate struct {
 	backlogEnd    []time.Duration // by service: when all admitted work would be done at the planned rate
 }
 
-// admits is called for each request that arrives. It reports whether a request that arrives may come in, by the variant's rule and by the backlogs of the modules.
+// admits is called for each request that arrives. It reports whether the request may come in, by the variant's rule and
+// by the backlogs of the modules. A backlogFactor of 0 switches the test of the backlogs off.
 func (g *entryGate) admits(now time.Duration, ev *policy.Event) bool {
 	return (g.variant.AdmitRequest == nil || g.variant.AdmitRequest()) && (g.backlogFactor <= 0 || g.hasTimeForBacklog(now, ev.Model, ev.Deadline))
 }
 
-// hasTimeForBacklog is a test at the entry: it reports whether a request of a model (its application) with this deadline
-// has time behind the backlogs of the modules on its paths, the time that they need for what was admitted before. If so, it adds the request to the backlogs. Every module is assumed to work off admitted
-// requests at its planned rate. With the largest backlog along a path,
+// hasTimeForBacklog reports whether a request of a model (its application) that arrives now has time to wait behind the
+// backlogs of the modules on its paths. A backlog is the time that a module needs for what was admitted before, at its
+// planned rate. If the request has the time, it is added to the backlogs. It has the time if
 //
 //	maxBacklog <= backlogFactor · (deadline - now - maxRunTime - one batch of the entry module)
+//
+// where maxBacklog is the largest sum of backlogs along a path, and maxRunTime the largest sum of batch times.
 func (g *entryGate) hasTimeForBacklog(now time.Duration, model int32, deadline time.Duration) bool {
 	app := &g.workers.graphTables.Apps[model]
 	maxBacklog, maxRunTime := time.Duration(0), time.Duration(0)

@@ -96,9 +96,9 @@ func (q *doubleEndedQueue) remove(index int) flow.QueueEntry {
 	return entry
 }
 
-// siftDown moves the entry at an index down to where it belongs among the levels of its kind (minima or maxima). On
-// levels of maxima the bits of all keys are inverted, which reverses their order, so that both kinds of levels are
-// handled alike.
+// siftDown moves the entry at an index down to where it belongs among the levels of its kind (minima or maxima). It
+// searches the minimum on both kinds of levels: signMask is 0 on levels of minima and -1 on levels of maxima, and a key
+// xor -1 has all bits inverted, which reverses the order of the keys.
 func (q *doubleEndedQueue) siftDown(index int) {
 	list, signMask := q.list, time.Duration(0)
 	if !isMinLevel(index) {
@@ -110,7 +110,7 @@ func (q *doubleEndedQueue) siftDown(index int) {
 			return
 		}
 
-		// The least of the children and grandchildren.
+		// Find the least of the two children and the four grandchildren.
 		minChild, minKey := firstChild, list[firstChild].Key^signMask
 		if firstChild+1 < len(list) && list[firstChild+1].Key^signMask < minKey {
 			minChild, minKey = firstChild+1, list[firstChild+1].Key^signMask

@@ -57,19 +57,22 @@ func (b *broker) formPartialQueue(now, start time.Duration, worker *worker, out 
 }
 
 // splitQueue sets aside tasks of a worker's queue because not all can be served in time if the next batch starts at
-// `start`: the oldest, as many as are in excess. It leaves at least a batch in the queue, if there are as many. Half
-// a batch time is added to the start as a margin.
+// `start`: the oldest, as many as are in excess. It leaves at least a batch in the queue, if there are as many. All
+// batches count as ending half a batch time later, because a task that ends at the very end of its time has nothing
+// left for the modules downstream.
 func (g *dropTest) splitQueue(worker *worker, start time.Duration) {
 	batchSize, firstEnd := int(worker.plannedBatch), start+worker.fullBatchTime+worker.fullBatchTime/2
 
 	// Set the oldest tasks aside, as many as are in excess. Their deadlines are the earliest, so the others gain most.
-	dueByBatch := g.zeroCounts((worker.queue.len()+batchSize-1)/batchSize + 1) // by batch: how many of the tasks to be served must be in it or earlier
+	fullQueueBatches := (worker.queue.len() + batchSize - 1) / batchSize // batches that the whole queue takes
+	dueByBatch := g.zeroCounts(fullQueueBatches + 1)                     // by batch: how many of the tasks to be served must be in it or earlier
 	excessTasks := g.countDue(worker, firstEnd, dueByBatch)
 	for ; excessTasks > 0 && worker.queue.len() > batchSize; excessTasks-- {
 		worker.setAside.push(worker.queue.popMin())
 	}
 
-	// Bring back tasks for which there is time, or which fill the first batch.
+	// Bring back up to a batch of the tasks set aside, the latest deadline first: those that fill the first batch, and
+	// those for which a later one has a place.
 	for returns := 0; returns < batchSize && worker.setAside.len() > 0; returns++ {
 		slack := g.slackOf(worker, firstEnd, worker.setAside.max())
 		latestBatch := int(slack / worker.batchInterval)
@@ -86,7 +89,8 @@ func (g *dropTest) splitQueue(worker *worker, start time.Duration) {
 func (g *dropTest) countDue(worker *worker, firstEnd time.Duration, dueByBatch []int32) (excessTasks int) {
 	batchSize, batchesPerNs := int32(worker.plannedBatch), 1/float64(worker.batchInterval)
 
-	// Count for each batch the tasks for which it is the latest.
+	// Count for each batch the tasks for which it is the latest. A task that may be in a batch behind all of these fits
+	// in any case.
 	for i := range worker.queue.list {
 		entry := &worker.queue.list[i]
 		if !g.tasks.IsWanted(entry) {
@@ -131,7 +135,7 @@ func addDue(dueByBatch []int32, latestBatch, batchSize int) bool {
 // one, started at `start`, that takes all waiting tasks, it limits the forming batch to that size (worker.formingLimit),
 // and returns true. Only feas does so.
 func (g *dropTest) tryShrinkBatch(start time.Duration, worker *worker, entry *flow.QueueEntry) bool {
-	remaining := g.slackOf(worker, start-worker.clockSkew, entry)
+	remaining := g.slackOf(worker, start-worker.clockSkew, entry) // the longest that the batch may take
 	if !g.variant.IsFeas || g.variant.NeverSetAside || remaining < worker.batchTimes[0] {
 		return false
 	}

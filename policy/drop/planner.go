@@ -134,8 +134,8 @@ func (s *planner) recordEntry(module int32, now, queueTime, wait time.Duration) 
 }
 
 // meanAt returns the weighted mean of a module's queueing times over the window that ends now, 0 without any. The times
-// are in buckets of a tenth of a second, and the weight of each falls linearly with its age. tenths says of which tenth
-// a bucket is.
+// are in buckets of a tenth of a second, and the weight of each falls linearly with its age. tenths[i] is the number of
+// the tenth of a second, from the start of the run, in which the times of bucket i were recorded.
 func (times *queueTimes) meanAt(now time.Duration) time.Duration {
 	window := time.Duration(len(times.tenths)) * bucketWidth
 	sum, weights := 0.0, 0.0
@@ -166,7 +166,8 @@ func (s *planner) tickSecond(now time.Duration) {
 		load.addArrivals(float64(s.arrivals[module]))
 		s.arrivals[module] = 0
 		s.queueTimes[module].mean = s.queueTimes[module].meanAt(now)
-		if highestFirst := load.wantsHighestFirst(s.workers.modules[module].capacity, s.variant.ImmediateMode); !s.variant.IsFeas && s.variant.HighestFirst == nil && highestFirst != load.highestFirst {
+		followsLoad := !s.variant.IsFeas && s.variant.HighestFirst == nil
+		if highestFirst := load.wantsHighestFirst(s.workers.modules[module].capacity, s.variant.ImmediateMode); followsLoad && highestFirst != load.highestFirst {
 			load.highestFirst = highestFirst
 			s.statistics.recordOrderChange(now, int32(module), highestFirst)
 		}
@@ -183,7 +184,8 @@ func (s *planner) tickSecond(now time.Duration) {
 // skipSeconds is called when the timer of seconds starts again. It counts the seconds up to now in which there was
 // nothing to do as seconds without arrivals, at most as many as are remembered.
 func (s *planner) skipSeconds(now time.Duration) {
-	for seconds := min(int64(now/time.Second)-s.second, int64(len(s.moduleLoads[0].arrivals))); seconds > 0; seconds-- {
+	idleSeconds := min(int64(now/time.Second)-s.second, int64(len(s.moduleLoads[0].arrivals)))
+	for ; idleSeconds > 0; idleSeconds-- {
 		for module := range s.moduleLoads {
 			s.moduleLoads[module].addArrivals(0)
 		}

@@ -102,7 +102,7 @@ func (p *Policy) handleChange(now time.Duration, ev *policy.Event, out *policy.A
 	switch ev.Kind {
 	case policy.NetworkLoaded:
 		for i := range workers {
-			if len(workers) == 1 || p.workers.networkOf(&workers[i]) == ev.Network {
+			if len(workers) == 1 || p.workers.networkOf(&workers[i]) == ev.Network { // a single worker orders all loads there
 				p.workers.handleLoaded(&workers[i], ev.Value == 0, out)
 			}
 		}

@@ -20,9 +20,9 @@ func newRetryEstimate(fleet *workerFleet, planner *planner) retryEstimate {
 	return retryEstimate{workers: fleet, planner: planner, downstreamTime: make([]time.Duration, len(fleet.graphTables.Apps)), estimatedSecond: -1}
 }
 
-// retryAfter returns the time after which a refused request is worth sending again, which a server tells its client: the
-// time by which a request that arrives now would exceed its SLO, but at least one batch of the entry module. A queue
-// shrinks as fast as time passes while no new task enters.
+// retryAfter returns the time after which a refused request is worth sending again, which a server tells its client. A
+// request that arrives now would exceed its SLO by some time. If no new task enters, queues shrink as fast as time
+// passes, so a request that arrives that much later is in time. The result is at least one batch of the entry module.
 func (g *retryEstimate) retryAfter(now time.Duration, request *flow.Request) time.Duration {
 	app := &g.workers.graphTables.Apps[request.Model]
 	if g.estimatedSecond != g.planner.second {
@@ -30,7 +30,8 @@ func (g *retryEstimate) retryAfter(now time.Duration, request *flow.Request) tim
 	}
 	service := app.Nodes[0].Service
 	batchTime := g.planner.batchTimes[service]
-	return max(batchTime, g.workers.batchWait(now, service)+batchTime+g.downstreamTime[request.Model]-(request.Deadline-request.ArrivedAt))
+	slo, answerTime := request.Deadline-request.ArrivedAt, g.workers.batchWait(now, service)+batchTime+g.downstreamTime[request.Model]
+	return max(batchTime, answerTime-slo)
 }
 
 // estimate computes, for every application, the time of the longest path behind the entry module, from the

@@ -34,7 +34,8 @@ func (waits *waitSamples) add(wait time.Duration) {
 	} else {
 		waits.histogram[waits.bucketOf(waits.latest[waits.oldest])]--
 		waits.latest[waits.oldest] = wait
-		if waits.oldest++; waits.oldest == sampleWaits {
+		waits.oldest++
+		if waits.oldest == sampleWaits {
 			waits.oldest = 0
 		}
 	}

@@ -102,7 +102,7 @@ func (watch *hopelessWatch) watchTask(entry flow.QueueEntry, request *flow.Reque
 
 // hopelessAt returns the first instant at which a request is hopeless: so late that it misses its deadline even if its
 // task of a service, and every task that must follow, runs alone without waiting. If the task runs already, only the
-// time for what follows counts.
+// time for what follows counts. The instant is a nanosecond after the last one at which the request can be in time.
 func (watch *hopelessWatch) hopelessAt(request *flow.Request, service int32, state taskState) time.Duration {
 	remaining := watch.minDownstream[request.Model*watch.stride+service]
 	if state == taskQueued {
@@ -132,7 +132,8 @@ func (watch *hopelessWatch) handleTimer(now time.Duration, broker *broker, out *
 		if state == taskOver || task.Req != entry.Req || !broker.tasks.IsWanted(&entry) {
 			continue
 		}
-		if entry.Key = watch.hopelessAt(&broker.tasks.Requests[entry.Req], task.Service, state); entry.Key > now {
+		entry.Key = watch.hopelessAt(&broker.tasks.Requests[entry.Req], task.Service, state)
+		if entry.Key > now {
 			watch.checks.push(entry)
 			continue
 		}

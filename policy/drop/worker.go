@@ -47,11 +47,12 @@ func (worker *worker) waitingTasks() int { return worker.queue.len() + worker.se
 // hasRoom reports whether the forming batch (the next one) of a worker takes a further task.
 func (worker *worker) hasRoom() bool { return len(worker.formingBatch) < int(worker.formingLimit) }
 
-// backlogTime returns how long the full batches take that a worker has to run before a further task can start:
-// those of its forming batch and its queue.
+// backlogTime returns how long the batches take that a worker has to run before a further task can start. These are
+// the planned batches that the tasks of its forming batch and its queues fill; the further task joins the batch behind
+// them.
 func (worker *worker) backlogTime() time.Duration {
 	tasks := len(worker.formingBatch) + worker.waitingTasks()
-	if !worker.hasRoom() { // it counts as a planned batch
+	if !worker.hasRoom() { // a full forming batch takes no more tasks, even if its limit is below the planned size
 		tasks = int(worker.plannedBatch) + worker.waitingTasks()
 	}
 	return time.Duration(tasks/int(worker.plannedBatch)) * worker.fullBatchTime

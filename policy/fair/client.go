@@ -49,7 +49,8 @@ func (s *ClientShares) clientOf(now time.Duration, number int32) *client {
 		s.slotOf[number] = slot
 	}
 	entry := &s.clients[slot]
-	if entry.id = number; entry.offeredRequests == nil {
+	entry.id = number
+	if entry.offeredRequests == nil { // a slot that is used for the first time
 		entry.offeredRequests, entry.admittedRequests = make([]decayingSum, len(s.models)), make([]decayingSum, len(s.models))
 	}
 	entry.lastSeenAt = now

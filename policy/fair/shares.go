@@ -60,17 +60,17 @@ func New(tables *policy.Tables) *ClientShares {
 		model := &tables.Models[i]
 
 		// The capacity is at least what fills planned batches on all devices.
-		inPlannedBatches := 0.0 // requests in planned batches on all devices
+		plannedRequests := 0.0 // requests in planned batches on all devices
 		for pipelineIndex := model.FirstPipeline; pipelineIndex < model.FirstPipeline+model.NumPipelines; pipelineIndex++ {
 			pipeline := &tables.Pipelines[pipelineIndex]
 			for _, stage := range tables.Stages[pipeline.FirstStage : pipeline.FirstStage+pipeline.NumStages] {
-				inPlannedBatches += float64(pipeline.Batch * stage.NumDevices)
+				plannedRequests += float64(pipeline.Batch * stage.NumDevices)
 			}
 		}
 		if len(tables.Services) != len(tables.Models) && total > 0 {
-			inPlannedBatches *= model.RPS / total // the models share all pipelines
+			plannedRequests *= model.RPS / total // the models share all pipelines
 		}
-		shares.models[i] = modelShare{slo: model.SLO, plannedRate: model.RPS, capacity: max(capacityShare*model.RPS*model.SLO.Seconds(), inPlannedBatches, 1), health: 1, fairRate: model.RPS}
+		shares.models[i] = modelShare{slo: model.SLO, plannedRate: model.RPS, capacity: max(capacityShare*model.RPS*model.SLO.Seconds(), plannedRequests, 1), health: 1, fairRate: model.RPS}
 	}
 	return shares
 }
@@ -89,12 +89,14 @@ func (s *ClientShares) Admit(now time.Duration, model, number, count int32) bool
 		s.updateFairRate(now, model)
 	}
 
-	// Count the requests as sent.
+	// Count the requests as sent, and refuse them if the model is full and the client has had its share.
 	window := share.window()
 	client.offeredRequests[model].addAt(now, window, float64(count))
-	if len(s.slotOf) > 1 && share.plannedRate > 0 && float64(share.openRequests+count) > share.health*share.capacity &&
-		client.admittedRequests[model].valueAt(now, window)+float64(count) > share.fairRate*max(share.health, minRateHealth)*window.Seconds() {
-		return false
+	if len(s.slotOf) > 1 && share.plannedRate > 0 && float64(share.openRequests+count) > share.health*share.capacity {
+		fairRequests := share.fairRate * max(share.health, minRateHealth) * window.Seconds()
+		if client.admittedRequests[model].valueAt(now, window)+float64(count) > fairRequests {
+			return false
+		}
 	}
 	client.admittedRequests[model].addAt(now, window, float64(count))
 
@@ -114,8 +116,9 @@ func (m *modelShare) window() time.Duration {
 	return max(window, time.Millisecond)
 }
 
-// updateFairRate computes the fair rate of a model anew, at most eight times per SLO: what clients that send more
-// than it share equally, while the others get what they ask for (max-min fairness).
+// updateFairRate computes the fair rate of a model anew, at most eight times per SLO. Light clients, which send less than
+// the fair rate so far, get all that they ask for. The heavy clients share the rest equally, and their part is the new
+// fair rate (max-min fairness).
 func (s *ClientShares) updateFairRate(now time.Duration, model int32) {
 	share := &s.models[model]
 	if now-share.fairRateAt < max(share.slo/8, time.Millisecond) {
@@ -137,10 +140,11 @@ func (s *ClientShares) updateFairRate(now time.Duration, model int32) {
 			heavyClients++
 		}
 	}
-	// A level that nobody exceeds rises to all that is carried.
+
+	// The heavy clients share equally. If no client is heavy, the fair rate is all that the light ones leave.
 	share.fairRate = max(remainingRate, 0) / float64(max(heavyClients, 1))
 
-	// A fair rate that no client exceeds rises to the whole shared rate.
+	// The fair rate is at least an equal part of the shared rate for each client.
 	if equalRate := sharedRatePart * share.plannedRate / float64(max(len(s.slotOf), 1)); share.fairRate < equalRate {
 		share.fairRate = equalRate
 	}

@@ -115,7 +115,8 @@ func (c *graphControl) TaskEnded(task int32, outcome policy.Outcome, out *policy
 	// Free the inputs that no other node will read.
 	for _, edge := range nodeRow.Inputs {
 		if inputNode := &nodes[edge.From]; inputNode.followsEdge(edge.Outcome) {
-			if inputNode.openReaders--; inputNode.openReaders == 0 {
+			inputNode.openReaders--
+			if inputNode.openReaders == 0 {
 				out.UnreadTasks = append(out.UnreadTasks, inputNode.task)
 				inputNode.task = -1
 			}

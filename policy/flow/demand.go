@@ -37,9 +37,13 @@ func (d *WorkerDemand) CountArrival() { d.arrivals++ }
 
 // PassTime ends the seconds before now. The first of them has the arrivals counted so far, the others have none.
 func (d *WorkerDemand) PassTime(now time.Duration) {
-	lastSecond := int64(now / time.Second)
-	for d.second = max(d.second, lastSecond-int64(len(d.secondArrivals))-1); d.second < lastSecond; d.second++ {
-		d.secondArrivals[d.second%int64(len(d.secondArrivals))] = d.arrivals
+	currentSecond, ringLength := int64(now/time.Second), int64(len(d.secondArrivals))
+
+	// Skip seconds that are older than the ring. One more than it holds is filled, so that the arrivals counted so far,
+	// which belong to a skipped second, are overwritten.
+	d.second = max(d.second, currentSecond-ringLength-1)
+	for ; d.second < currentSecond; d.second++ {
+		d.secondArrivals[d.second%ringLength] = d.arrivals
 		d.arrivals = 0
 	}
 }
@@ -75,7 +79,7 @@ func (d *WorkerDemand) WantedWorkers(now time.Duration) []int {
 		total += d.wantedWorkers[module]
 	}
 
-	// Together that may be too much.
+	// If the maxima together exceed the plan's limit, take the numbers of the latest lookup.
 	if total > d.scaling.MaxWorkers {
 		copy(d.wantedWorkers, newest)
 	}
@@ -86,8 +90,9 @@ func (d *WorkerDemand) WantedWorkers(now time.Duration) []int {
 // estimated.
 const noiseSamples = 30
 
-// PlannedRate returns the rate that workers are wanted for: the mean over the window. With a Lookahead, a rising line
-// through the window's seconds (least squares) is continued by that time.
+// PlannedRate returns the rate in requests per second for which workers are wanted: the mean over the window of n
+// seconds. With a Lookahead, a rising line through the window's seconds (least squares) is continued from the window's
+// middle, (n-1)/2 seconds after its start, to its end and by that time.
 //
 // With RiseSigmas σ a rise counts only as far as it exceeds the noise: the slope less σ standard errors. The same holds
 // for steps: the rate is at least the mean over the last u seconds, for every u, less σ standard errors:

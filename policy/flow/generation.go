@@ -118,9 +118,11 @@ func (workflows *WorkflowTables) CheckServable(shared *policy.Tables) error {
 		service := &shared.Services[serviceIndex]
 		for pipeline := service.FirstPipeline; pipeline < service.FirstPipeline+service.NumPipelines; pipeline++ {
 			for _, device := range shared.DevicesOf(shared.Pipelines[pipeline].FirstStage) {
-				// Two services on a device are allowed if none is a language model.
+				// Two services on a device are allowed if none is a language model. Service -1 is none.
 				other := serviceOnDevice[device] - 1
-				if serviceOnDevice[device] = int32(serviceIndex) + 1; other < 0 || other == int32(serviceIndex) || workflows.LanguageModelOf(int32(serviceIndex)) == nil && workflows.LanguageModelOf(other) == nil {
+				serviceOnDevice[device] = int32(serviceIndex) + 1
+				hasLanguageModel := workflows.LanguageModelOf(int32(serviceIndex)) != nil || workflows.LanguageModelOf(other) != nil
+				if other < 0 || other == int32(serviceIndex) || !hasLanguageModel {
 					continue
 				}
 				return &document.Error{Path: fmt.Sprintf("flow.modules[%d]", serviceIndex), Expected: "devices of its own for each language model",

@@ -23,12 +23,11 @@ type requiredModel struct {
 	longestTokens          int     // tokens of its longest sequence
 }
 
-// WithLanguageModels is called before a plan of workflows is searched. It returns a profile with the language models
-// that the workflows ask added to its models, so that the planner treats all models alike. A batch of n stands for one
-// sequence among n at all times, and its memory is the KV memory of all of them at their ends. The models come with the
-// tokens of their usual tasks, which are those of the longest tasks on average, and their instances. The second result
-// has these by the model's name. path is the field of the applications that errors name; a model that the profile does
-// not have is an error.
+// WithLanguageModels is called before a plan of workflows is searched. It returns a copy of the profile in which the
+// language models that the workflows ask are models like the others, so that the planner treats all alike: the time of a
+// batch of n is that of a sequence among n, and its memory is the KV memory of n sequences at their ends. The second
+// result has, by the model's name, the tokens of a usual task (the means of the longest step that asks the model) and
+// the instances. path is the field of the applications that errors name; a model that the profile lacks is an error.
 func WithLanguageModels(profile *formats.Profile, apps []formats.Application, path string) (*formats.Profile, map[string]*formats.FlowGeneration, error) {
 	profileCopy, llms := *profile, map[string]*formats.FlowGeneration{}
 	profileCopy.Models = nil

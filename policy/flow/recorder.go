@@ -69,7 +69,10 @@ func (request *recordedRequest) addTask(model string, ev *policy.Event) {
 		task.Work = float64(ev.Value) / millionths
 	}
 	for _, input := range ev.List {
-		for offset := 1; input >= 0 && offset <= len(request.slots); offset++ {
+		if input < 0 {
+			continue
+		}
+		for offset := 1; offset <= len(request.slots); offset++ {
 			if request.slots[len(request.slots)-offset] == input {
 				task.Reads = append(task.Reads, offset)
 				break

@@ -81,8 +81,9 @@ type Scaling struct {
 // the scaling table holds for rates above RatesAbove[i]; below all of them the first row holds. The caller must not
 // change the list.
 func (s *Scaling) WorkersAt(rps float64) []int {
-	row, _ := slices.BinarySearchFunc(s.RatesAbove, rps, func(a, rps float64) int {
-		if a < rps {
+	// Find the first row whose bound is not below the rate; the row before it holds.
+	row, _ := slices.BinarySearchFunc(s.RatesAbove, rps, func(rateAbove, rps float64) int {
+		if rateAbove < rps {
 			return -1
 		}
 		return 1
@@ -307,7 +308,8 @@ func (app *Application) orderNodes(path string) error {
 				node.ReachChance += source.ReachChance * source.OutcomeChances[edge.Outcome]
 			}
 		}
-		if node.ReachChance = min(1, node.ReachChance); node.AlwaysReached {
+		node.ReachChance = min(1, node.ReachChance)
+		if node.AlwaysReached { // also the entry, which has no inputs
 			node.ReachChance = 1
 		}
 	}

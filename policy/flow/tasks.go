@@ -42,7 +42,10 @@ func (table *TaskTable) OpenRequest(ev *policy.Event) {
 		table.Requests = append(table.Requests, Request{})
 	}
 	request := &table.Requests[ev.Req]
-	request.lifeCount += 1 + request.lifeCount&1 // if it is odd, the previous request ended with its last task
+
+	// Make lifeCount the next odd number: add 1, or 2 if it is odd because the previous request of the slot was answered
+	// and never closed here.
+	request.lifeCount += 1 + request.lifeCount&1
 	request.ArrivedAt, request.Deadline, request.Model = ev.ArrivedAt, ev.Deadline, ev.Model
 }
 

@@ -52,7 +52,7 @@ func (w *Workflow) VisitCounts() ([]SegmentVisits, error) {
 	// A state is the visits so far with their chance, and the segment that the request is in.
 	type state struct {
 		SegmentVisits
-		at int32 // -1 if the request has ended
+		segment int32 // -1 if the request has ended
 	}
 	first := state{SegmentVisits{make([]int32, len(w.Segments)), 1}, 0}
 	first.Counts[0] = 1
@@ -64,24 +64,25 @@ func (w *Workflow) VisitCounts() ([]SegmentVisits, error) {
 		nextAt := map[string]int{}
 		for i := range level {
 			current := &level[i]
-			if states++; states > maxVisitStates {
+			states++
+			if states > maxVisitStates {
 				return nil, fmt.Errorf("more than %d ways through its segments", maxVisitStates)
 			}
-			for to, chance := range w.nextChances(current.at, current.Counts) {
+			for element, chance := range w.nextChances(current.segment, current.Counts) { // element 0 is the end, i+1 segment i
 				if chance == 0 {
 					continue
 				}
-				next := state{SegmentVisits{slices.Clone(current.Counts), current.Chance * chance}, int32(to) - 1} // element 0 is the end
-				if next.at >= 0 {
-					next.Counts[next.at]++
+				next := state{SegmentVisits{slices.Clone(current.Counts), current.Chance * chance}, int32(element) - 1}
+				if next.segment >= 0 {
+					next.Counts[next.segment]++
 				}
 
 				// The text of a state finds equal ones, whose chances add up.
-				key := string(binary.NativeEndian.AppendUint32(nil, uint32(next.at)))
+				key := string(binary.NativeEndian.AppendUint32(nil, uint32(next.segment)))
 				for _, visits := range next.Counts {
 					key = string(binary.NativeEndian.AppendUint32([]byte(key), uint32(visits)))
 				}
-				if next.at < 0 {
+				if next.segment < 0 {
 					if index, ok := foundAt[key]; ok {
 						ended[index].Chance += next.Chance
 						continue
@@ -248,10 +249,10 @@ func DrawPaths(workflow *Workflow, name string, services []string, requests int,
 	// Run each request to its end, and note its tasks.
 	for range requests {
 		path := formats.Way{Count: 1}
-		indexOf := map[int32]int{} // by slot: index in the path
-		control.BeginRequest(0, 0, &reveals)
+		indexOf := map[int32]int{}           // by slot: index in the path
+		control.BeginRequest(0, 0, &reveals) // one request at a time, so all use slot 0; the only application is 0
 		path.KnownTasks = len(reveals.Tasks)
-		for next := 0; next < len(reveals.Tasks); next++ { // Ended appends to the list
+		for next := 0; next < len(reveals.Tasks); next++ { // TaskEnded appends to the list
 			revealed := reveals.Tasks[next]
 			task := formats.WayTask{Model: services[revealed.Service]}
 			if revealed.Work > 0 {

@@ -101,12 +101,14 @@ func (w *WorkflowControl) enterSegment(req, segment int32, out *policy.RevealedT
 		for k := range w.workflows.Apps[request.app].Segments[segment].Steps {
 			w.revealStep(req, int32(k), out)
 		}
-		if request.openTasks = int32(len(request.slots) - slotsBefore); request.openTasks > 0 {
+		request.openTasks = int32(len(request.slots) - slotsBefore)
+		if request.openTasks > 0 {
 			return
 		}
 
 		// Without tasks, go on at once.
-		if segment = w.nextSegment(req); segment < 0 {
+		segment = w.nextSegment(req)
+		if segment < 0 {
 			w.endRequest(req, out)
 			return
 		}
@@ -144,7 +146,8 @@ func (w *WorkflowControl) revealStep(req, step int32, out *policy.RevealedTasks)
 			task.Service = stepRow.Routes[w.choices.ChooseRoute(req, request.app, request.segment, request.visits[request.segment], step, item)]
 		}
 
-		// Inputs: all tasks of the latest run, or the one of this item. A task of a language model also gets its tokens.
+		// Its inputs are all tasks of the latest run of a step or, of the step for each task of which it runs, the one of
+		// this item. A task of a language model also gets its tokens; Ask is the number of its generation step, plus one.
 		for _, name := range stepRow.Reads {
 			inputRange := request.latestRuns[name]
 			if name == stepRow.EachOf {
@@ -152,10 +155,12 @@ func (w *WorkflowControl) revealStep(req, step int32, out *policy.RevealedTasks)
 			}
 			out.Inputs = append(out.Inputs, request.slots[inputRange.first:inputRange.end]...)
 		}
-		if task.Ask = stepRow.GenerationStep; task.Ask > 0 && w.tokenChoices != nil {
+		task.Ask = stepRow.GenerationStep
+		if task.Ask > 0 && w.tokenChoices != nil {
 			task.Prompt, task.Output = w.tokenChoices.TokenLengths(req, task.Ask-1)
 		}
-		if task.NumInputs = int32(len(out.Inputs)) - task.FirstInput; task.NumInputs == 0 {
+		task.NumInputs = int32(len(out.Inputs)) - task.FirstInput
+		if task.NumInputs == 0 {
 			out.Inputs, task.NumInputs = append(out.Inputs, -1), 1
 		}
 		request.slots = append(request.slots, slot)
@@ -178,7 +183,8 @@ func (w *WorkflowControl) nextSegment(req int32) int32 {
 	openCount, chosen := 0, int32(-1)
 	for branch, target := range segment.BranchTargets {
 		isOpen := target < 0 || app.Segments[target].MaxVisits == 0 || request.visits[target] < app.Segments[target].MaxVisits
-		if w.openBranches = append(w.openBranches, isOpen); isOpen {
+		w.openBranches = append(w.openBranches, isOpen)
+		if isOpen {
 			openCount++
 			chosen = int32(branch)
 		}
@@ -199,7 +205,8 @@ func (w *WorkflowControl) nextSegment(req int32) int32 {
 func (w *WorkflowControl) TaskEnded(task int32, _ policy.Outcome, out *policy.RevealedTasks) {
 	req := w.requestOfTask[task]
 	request := &w.requests[req]
-	if request.openTasks--; request.openTasks > 0 {
+	request.openTasks--
+	if request.openTasks > 0 {
 		return
 	}
 	if next := w.nextSegment(req); next >= 0 {
@@ -226,7 +233,8 @@ func (w *WorkflowControl) ForgetRequest(req int32, out *policy.RevealedTasks) {
 }
 
 // LatestTasks returns the tasks of the latest run of a module (its index in Workflow.Names), also of a request that
-// has just ended. The caller must not change the list.
+// has just ended: ForgetRequest sets the length of request.slots to 0, but the slots are still in its memory. The caller
+// must not change the list.
 func (w *WorkflowControl) LatestTasks(req, name int32) []int32 {
 	request := &w.requests[req]
 	run := request.latestRuns[name]
@@ -287,7 +295,8 @@ func (d *RandomChoices) uniform(req int32) float64 {
 func (d *RandomChoices) drawIndex(req int32, chances []float64) int32 {
 	remaining := d.uniform(req)
 	for i, chance := range chances[:len(chances)-1] {
-		if remaining -= chance; remaining < 0 {
+		remaining -= chance
+		if remaining < 0 {
 			return int32(i)
 		}
 	}
@@ -329,7 +338,8 @@ func (d *RandomChoices) ChooseNext(req, app, segment, visit int32, openBranches 
 			continue
 		}
 		lastOpen = int32(branch)
-		if remaining -= segmentRow.Branches[branch].ProbabilityAt(int(visit)); remaining < 0 {
+		remaining -= segmentRow.Branches[branch].ProbabilityAt(int(visit))
+		if remaining < 0 {
 			break
 		}
 	}

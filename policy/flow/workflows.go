@@ -248,7 +248,7 @@ func compileWorkflow(application *formats.FlowApplication, serviceOf map[string]
 		segment := &application.Segments[i]
 		segmentRow := Segment{Name: segment.Name, Branches: segment.NextBranches, MaxVisits: int32(segment.MaxVisits)}
 
-		// Branches behind the segment.
+		// Branches behind the segment. A request ends at a branch without a target (-1).
 		for branch := range segment.NextBranches {
 			target := int32(-1)
 			for _, name := range segment.NextBranches[branch].Targets {
@@ -284,7 +284,8 @@ func (w *Workflow) compileStep(conditions formats.Conditions, application *forma
 
 	// Conditions; a fixed number of items needs none.
 	step.RouteExpression = conditions[fmt.Sprintf("segments[%d].modules[%d].route", segment, moduleIndex)]
-	if step.CountExpression = conditions[fmt.Sprintf("segments[%d].modules[%d].items", segment, moduleIndex)]; step.CountExpression != nil {
+	step.CountExpression = conditions[fmt.Sprintf("segments[%d].modules[%d].items", segment, moduleIndex)]
+	if step.CountExpression != nil {
 		if items, ok := step.CountExpression.ConstantItems(); ok {
 			step.CountVaries, step.FixedCount, step.ItemChances = false, int32(min(items, formats.MaxTasks)), nil
 		}

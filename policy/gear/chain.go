@@ -164,7 +164,8 @@ func (p *Policy) dispatch(now time.Duration, chain int32, out *policy.Actions) {
 	action.TaskFirst, action.HopFirst, action.HopCount = firstTask, hops, int16(chainRow.hopCount)
 }
 
-// batchArrived is called for the event TransferFinished: the batch in a slot has reached the device of its next stage, which runs it before anything new.
+// batchArrived is called for the event TransferFinished: the batch in a slot has reached the device of its next stage,
+// which runs it before it starts anything new.
 func (f *chainFleet) batchArrived(batchSlot int32) {
 	batch := &f.batches[batchSlot]
 	batch.inTransfer = false
@@ -177,7 +178,8 @@ func (f *chainFleet) finishHop(batchSlot int32) {
 	batch := &f.batches[batchSlot]
 	chainRow := &f.chains[batch.chain]
 	f.devices[f.chainDevices[chainRow.firstIndex+batch.hop]].activeBatches--
-	if batch.hop++; batch.hop < chainRow.hopCount {
+	batch.hop++
+	if batch.hop < chainRow.hopCount {
 		batch.inTransfer = true
 		return
 	}
@@ -194,8 +196,8 @@ func (f *chainFleet) needsDevice(batch *chainBatch, device int32) bool {
 	return slices.Contains(f.devicesOf(batch.chain)[firstHop:], device)
 }
 
-// loseDevice is called for the event WorkerLost. It takes a lost device out of service. Chains with this device serve nothing until it returns: their
-// batches that still need it are aborted, and all their requests go to other replicas.
+// loseDevice is called for the event WorkerLost. It takes a lost device out of service. Chains with this device serve
+// nothing until it returns: their batches that still need it are aborted, and all their requests go to other replicas.
 func (p *Policy) loseDevice(now time.Duration, device int32, out *policy.Actions) {
 	if p.fleet.devices[device].isLost {
 		return

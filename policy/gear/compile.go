@@ -53,9 +53,9 @@ func Compile(plan *formats.Plan, tables *policy.Tables) error {
 	return nil
 }
 
-// addModel is called by Compile for each model. It adds a model of the family (models that answer the same requests), by its index in the plan, with all of
-// its pipelines, its thresholds of certainty and its recorded answers. It returns an error if it does not fit the
-// plan's list.
+// addModel is called by Compile for each model of the family (models that answer the same requests), by its index in the
+// plan. It adds the model's pipelines, its thresholds of certainty and its recorded answers. It returns an error if the
+// model does not fit the plan's list.
 func (compiler *compiler) addModel(modelIndex int) error {
 	model, path := &compiler.tables.Models[modelIndex], fmt.Sprintf("deployment[%d]", modelIndex)
 	if modelIndex >= len(compiler.plan.Models) || compiler.plan.Models[modelIndex].Model != model.Name {
@@ -162,7 +162,8 @@ func (compiler *compiler) compileStage(gearIndex, stageIndex int) (Stage, error)
 
 	// Every stage but the last needs a level, from which on an answer is final. 0 in a plan means none.
 	pipeline := compiler.modelPipelines[modelIndex][0]
-	if isLast := stageIndex == len(compiler.plan.Gears[gearIndex].Stages)-1; isLast != (stage.Level == 0) || stage.Level < 0 || stage.Level > len(compiler.gearTables.Thresholds[pipeline]) {
+	isLast, hasLevel := stageIndex == len(compiler.plan.Gears[gearIndex].Stages)-1, stage.Level != 0
+	if hasLevel == isLast || stage.Level < 0 || stage.Level > len(compiler.gearTables.Thresholds[pipeline]) {
 		return Stage{}, &document.Error{Path: path + ".level", Found: fmt.Sprint(stage.Level), Expected: "a level of the model, and none in the last stage"}
 	}
 	return Stage{Pipeline: pipeline, OtherPipelines: compiler.modelPipelines[modelIndex][1:], ForwardBelow: int32(stage.Level), MinQueue: int32(max(1, stage.MinQueue)), ReplicaShares: stage.Split}, nil

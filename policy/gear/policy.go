@@ -105,9 +105,10 @@ func New(tables *policy.Tables, options Options) (*Policy, error) {
 	return p, nil
 }
 
-// makeStages is called when the policy is made. It returns the stages of all gears (one model of a cascade each) with the chains of their pipelines (the
-// devices of each replica), the index of each gear's first stage, and the number of shares in all. chainsOf has the
-// chains by pipeline. It returns an error if a stage has not one share for each replica.
+// makeStages is called when the policy is made. It returns the index of each gear's first stage, the stages of all gears
+// (one model of a cascade each) with the chains of their pipelines (the devices of each replica), and the number of
+// shares of all stages. chainsOf has the chains by pipeline. It returns an error if a stage has not one share for each
+// replica.
 func makeStages(gears []Gear, chainsOf [][]int32) (firstStage []int32, stages []gearStage, shares int, err error) {
 	// Count stages and shares.
 	stageCount := 0
@@ -246,7 +247,8 @@ func (p *Policy) closeRequest(requestSlot int32) {
 	if p.refusals == nil {
 		return
 	}
-	if p.refusals.removeRequest(&p.requests[requestSlot]); p.openRequests == 0 {
+	p.refusals.removeRequest(&p.requests[requestSlot])
+	if p.openRequests == 0 {
 		p.refusals.clearRounding()
 	}
 }

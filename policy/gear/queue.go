@@ -15,9 +15,10 @@ type requestQueue struct {
 	length     int32
 }
 
-// enqueue is called when a request arrives, goes on to its next model, or lost its batch or queue. It puts it into the queue of its stage, on the replica whose turn it is (smooth weighted round robin),
-// and returns the replica's first device. If every replica is lost, the request skips the stage. If no stage is left,
-// it is completed with the answer that it has, or dropped, and enqueue returns noIndex.
+// enqueue is called when a request arrives, goes on to its next model, or has lost its batch or queue with a device. It
+// puts the request into the queue of its stage, on the replica whose turn it is (smooth weighted round robin), and
+// returns the replica's first device. If every replica is lost, the request skips the stage. If no stage is left, it is
+// completed with the answer that it has, or dropped, and enqueue returns noIndex.
 func (p *Policy) enqueue(now time.Duration, requestSlot int32, out *policy.Actions) int32 {
 	request := &p.requests[requestSlot]
 
@@ -107,9 +108,13 @@ func (q *requestQueue) popInto(requests []requestState, batchRequests, tasks []i
 	for i := range batchRequests {
 		batchRequests[i], tasks = requestSlot, append(tasks, requestSlot)
 		request := &requests[requestSlot]
-		request.queue, requestSlot = noIndex, request.nextInQueue
+		request.queue = noIndex // it is in a batch
+		requestSlot = request.nextInQueue
 	}
-	if q.head = requestSlot; requestSlot == noIndex {
+
+	// The next request is the new head.
+	q.head = requestSlot
+	if requestSlot == noIndex {
 		q.tail = noIndex
 	} else {
 		requests[requestSlot].prevInQueue = noIndex

@@ -61,7 +61,8 @@ const missWeight = 1. / 128
 func newRefusalRule(gearPolicy *Policy) *refusalRule {
 	devices, percentile := len(gearPolicy.fleet.devices), gearPolicy.fleet.tables.Models[0].Percentile
 
-	// Make the arrays. The rule may let through twice as many late requests as the percentile allows for.
+	// Make the arrays: the row without work, three rows for each stage, and pendingWork behind them. The rule may let
+	// through twice as many late requests as the percentile allows for.
 	rule := &refusalRule{pace: 1, maxMissShare: 2 * (1 - percentile)}
 	allRows := make([]float64, (3*len(gearPolicy.gearStages)+2)*devices)
 	rule.workRows, rule.pendingWork = allRows[:len(allRows)-devices], allRows[len(allRows)-devices:]
@@ -246,9 +247,9 @@ func (s *refusalRule) workAhead(device int32, now time.Duration) float64 {
 // a little; then expectedLateness decides.
 func (s *refusalRule) isSurelyInTime(gearPolicy *Policy, now, timeLeft time.Duration) bool {
 	const roundingFactor = 1 + 1e-9 // covers rounding
-	busiest := 0.0
+	busiest := 0.0                  // nanoseconds of work of the busiest device
 	for device, work := range s.pendingWork {
-		work *= 1e9
+		work *= 1e9 // from seconds
 		if remainingRun := s.busyUntil[device] - now; remainingRun > 0 {
 			work += float64(remainingRun)
 		}
@@ -257,18 +258,21 @@ func (s *refusalRule) isSurelyInTime(gearPolicy *Policy, now, timeLeft time.Dura
 		}
 	}
 
-	// The work of the busiest device may be before the request once at every stage; waiting times have a reserve.
+	// No wait in expectedLateness is longer than the work of the busiest device. Waits at several stages overlap, so it
+	// counts once, with the reserve of waiting times, and once more for the growth of the batch meanwhile.
 	return s.pace*(busiest*(roundingFactor/(1-reservedWaitShare)+roundingFactor)+1e9*s.gearTime[gearPolicy.gear]*roundingFactor) < float64(timeLeft)
 }
 
-// shouldRefuse is called for each request that arrives. It reports whether the request is refused, and by how much it
-// would miss its deadline, and counts it in missShare, the moving share of such requests. The percentile allows for some that do: they are accepted while no more than twice as many of the last arrivals would
-// miss theirs, so that nothing is refused at the rates that the plan promises.
+// shouldRefuse is called for each request that arrives. It returns by how much the request would miss its deadline, and
+// whether it is refused. It counts the request in missShare, the moving share of the arrivals that would miss their
+// deadline. The percentile of the SLO allows for some of these: they are accepted while their share is at most twice as
+// large as it allows (maxMissShare), so that nothing is refused at the rates that the plan promises.
 func (s *refusalRule) shouldRefuse(gearPolicy *Policy, now, deadline time.Duration) (lateness time.Duration, refused bool) {
 	// The quick bound holds only while no device is lost, because the work of lost devices moves to others.
 	misses := 0.0
 	if gearPolicy.lostDevices > 0 || !s.isSurelyInTime(gearPolicy, now, deadline-now) {
-		if lateness = s.expectedLateness(gearPolicy, now, deadline); lateness > 0 {
+		lateness = s.expectedLateness(gearPolicy, now, deadline)
+		if lateness > 0 {
 			misses = 1
 		}
 	}
@@ -340,9 +344,9 @@ func (s *refusalRule) addRun(device int32, runStart, runEnd time.Duration) {
 	s.busyUntil[device] = max(s.busyUntil[device], runStart) + runEnd - runStart
 }
 
-// observeRun is called for the event BatchFinished. It updates the pace (measured time over planned time) by a run that has ended. The means are of times, not
-// of ratios, so long batches count more: the overhead around the runs of a small model is many times these, and says
-// nothing of a large model.
+// observeRun is called for the event BatchFinished. It updates the pace, measured time over planned time, by a run that
+// has ended. The means are of times, not of ratios, so that long batches count more: with a small model the overhead
+// around a run is many times the run itself, and says nothing of a large model.
 func (s *refusalRule) observeRun(gearPolicy *Policy, ev *policy.Event) {
 	batch := &gearPolicy.fleet.batches[ev.Batch]
 	if batch.size == 0 {

@@ -22,9 +22,9 @@ func RequestsByGear(rates, maxRates []float64, options Options, rng *rand.Rand) 
 	return counts
 }
 
-// replayRates is called by RequestsByGear, once or several times. It replays measured rates, by second, through the rule that switches gears, and adds the requests under
-// every gear to counts. Seconds and windows need not end together, so arrivals are drawn for each part of a second
-// that lies in one window.
+// replayRates is called by RequestsByGear, once or several times. It replays measured rates, by second, through the rule
+// that switches gears, and adds the requests under every gear to counts. Seconds and windows need not end together, so
+// arrivals are drawn for each part of a second that lies in one window.
 func replayRates(counts, rates []float64, rule *SwitchRule, window time.Duration, rng *rand.Rand) {
 	gear, windowEnd := int32(0), window   // the gear in force, and the end of this window
 	windowRequests, remainder := 0.0, 0.0 // requests of this window, and the fraction of a request that earlier seconds left
@@ -45,7 +45,8 @@ func replayRates(counts, rates []float64, rule *SwitchRule, window time.Duration
 			remainingRequests -= arrivals
 			windowRequests += arrivals
 			counts[gear] += arrivals
-			if partStart += part; partStart == windowEnd {
+			partStart += part
+			if partStart == windowEnd {
 				gear = rule.GearAfter(gear, windowRequests/window.Seconds(), 0)
 				windowRequests, windowEnd = 0, windowEnd+window
 			}

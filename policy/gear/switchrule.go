@@ -55,7 +55,8 @@ func (p *Policy) handleWindowEnd(now time.Duration, out *policy.Actions) {
 	}
 
 	// If nothing came, no request is open and the gear is the slowest, windows rest until the next arrival.
-	if p.windowRunning = p.windowArrivals > 0 || p.openRequests > 0 || p.gear > 0; p.windowRunning {
+	p.windowRunning = p.windowArrivals > 0 || p.openRequests > 0 || p.gear > 0
+	if p.windowRunning {
 		p.windowEnd += p.options.Window
 		out.List = append(out.List, policy.Action{Kind: policy.Wake, Tag: windowTag, At: p.windowEnd})
 	}

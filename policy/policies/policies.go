@@ -173,7 +173,7 @@ func CompileOn(plan *formats.Plan, topology policy.Topology) (*policy.Tables, er
 			Hint: "plans of other kinds have no run-time tables so far"})
 	}
 
-	// Compile the shared tables, then those of the kind.
+	// Compile the shared tables, then those of the kind. A plan without a kind has the first one of the list.
 	tables, err := policy.CompileOn(plan, topology)
 	if err != nil {
 		return nil, err
@@ -268,7 +268,7 @@ func New(spec formats.PolicySpec, tables *policy.Tables) (policy.Policy, error) 
 	for _, kind := range planKinds {
 		if newPolicy := kind.makerOf(name); newPolicy != nil && kind.ownsTables(tables) {
 			runPolicy, err := newPolicy(tables, spec.Params)
-			if err != nil && len(document.Findings(err)) == 0 {
+			if err != nil && len(document.Findings(err)) == 0 { // the error names no field of the plan
 				err = &document.Error{Path: "policy.params", Found: err.Error()}
 			}
 			return runPolicy, err

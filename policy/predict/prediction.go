@@ -56,7 +56,8 @@ func (table *TransitionTable) nextToken(cursor *Cursor) int32 {
 	// with an edge for each token that did; edges of a row are linked by nextEdge.
 	remaining := table.rng.Int32N(table.rows[row].samples)
 	for edgeIndex := table.rows[row].firstEdge; edgeIndex >= 0; edgeIndex = table.edges[edgeIndex].nextEdge {
-		if remaining -= table.edges[edgeIndex].count; remaining < 0 {
+		remaining -= table.edges[edgeIndex].count
+		if remaining < 0 {
 			return table.edges[edgeIndex].token
 		}
 	}

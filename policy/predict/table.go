@@ -208,7 +208,8 @@ func (table *TransitionTable) countPrefixes(application, feature int32, path []i
 	key := [2]int32{application, feature}
 	row, ok := table.rootRows[key]
 	if !ok {
-		if row = table.addRow(0); row < 0 {
+		row = table.addRow(0)
+		if row < 0 {
 			return
 		}
 		table.rootRows[key] = row
@@ -251,7 +252,7 @@ func (table *TransitionTable) addRow(depth int32) int32 {
 // prefix. If there is none, it returns -1.
 func (table *TransitionTable) countToken(row, token int32) int32 {
 	if table.rows[row].samples > 1<<30 {
-		return -1
+		return -1 // a higher count could overflow
 	}
 	table.rows[row].samples++
 	return table.followToken(row, token, 1)

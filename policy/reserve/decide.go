@@ -103,7 +103,8 @@ func (c *batchChooser) judgeHead(modelIndex int32, now time.Duration) (*reserved
 
 	// If fewer requests wait than the batch takes, decide whether to wait for more.
 	if int32(model.queue.Len) < path.batchSize {
-		if path = c.partialBatchPath(modelIndex, path, head, now); path == nil {
+		path = c.partialBatchPath(modelIndex, path, head, now)
+		if path == nil {
 			return nil, headWaits
 		}
 	}
@@ -224,7 +225,11 @@ func (c *batchChooser) storeAwaitedDevices(modelIndex int32, path *reservedPath)
 	model.awaitedDevices = model.awaitedDevices[:0]
 
 	// Store nothing where a check of these devices alone would not be exact.
-	if firstPipeline, endPipeline := c.tables.PipelinesOf(modelIndex); endPipeline != firstPipeline+1 || !c.timeGrowsWithBatch[firstPipeline] || c.finder.hasNodeLocalTransfers || c.options.SendWhenFree && (len(model.colocatedModels) > 0 || path.requiredDelay > 0) {
+	firstPipeline, endPipeline := c.tables.PipelinesOf(modelIndex)
+	if endPipeline != firstPipeline+1 || !c.timeGrowsWithBatch[firstPipeline] || c.finder.hasNodeLocalTransfers {
+		return
+	}
+	if c.options.SendWhenFree && (len(model.colocatedModels) > 0 || path.requiredDelay > 0) {
 		return
 	}
 	for i := range path.hops {
@@ -249,8 +254,10 @@ func (c *batchChooser) continuesWaiting(modelIndex int32, now time.Duration) boo
 		return false
 	}
 
-	// Wake just after the last moment at which one request more could go and be in time: the deadline less the guard (its
-	// part in reserve against jitter) and the time of a path without waits. An allowance for a late wake is taken off, too. With SendWhenFree, wake also when the waiting requests would wait for nothing.
+	// Wake a nanosecond after the last moment at which one request more could go and be in time: the deadline less the
+	// guard (its part in reserve against jitter) and the time of a path without waits, by batch size - 1. An allowance for
+	// a late wake is taken off, too. With SendWhenFree, wake also when the waiting requests, one fewer, would wait for
+	// nothing.
 	wake := c.guardedDeadline(head.Deadline, pipeline, largerBatch) - c.minPathTime[pipeline][largerBatch-1] + 1 - c.wakeDelayAllowance(pipeline, largerBatch)
 	if c.options.SendWhenFree {
 		wake = min(wake, c.finder.finishAlong(pipeline, largerBatch-1, model.awaitedDevices, now)-c.minPathTime[pipeline][largerBatch-2])
@@ -329,7 +336,9 @@ func (c *batchChooser) choosePipeline(modelIndex int32, now time.Duration) *rese
 
 	// With a single pipeline, find its path. (With DropHopeless the first look must know whether the planned size is in
 	// time, so it goes on below.)
-	if queue := &c.models[modelIndex].queue; endPipeline == firstPipeline+1 && c.timeGrowsWithBatch[firstPipeline] && (!c.options.DropHopeless || queue.At(0).PassedFirstLook) {
+	queue := &c.models[modelIndex].queue
+	needsPlannedSize := c.options.DropHopeless && !queue.At(0).PassedFirstLook
+	if endPipeline == firstPipeline+1 && c.timeGrowsWithBatch[firstPipeline] && !needsPlannedSize {
 		c.finder.findPath(firstPipeline, min(c.tables.Pipelines[firstPipeline].Batch, int32(queue.Len)+1), now, bestPath)
 		if bestPath.finish >= farFuture {
 			return nil

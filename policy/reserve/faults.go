@@ -42,7 +42,8 @@ func (p *Policy) abortBatch(now time.Duration, slot, device int32, out *policy.A
 
 			// A resource that works on the batch now, a device that runs it or a link that transfers it, is not free before
 			// the reserved end. Only the lost device is.
-			if (entry.startIsActual || part != onDevice && entry.readyIsActual && entry.prev < 0 && entry.start <= now) && entry.resource != device {
+			linkTransfers := part != onDevice && entry.readyIsActual && entry.prev < 0 && entry.start <= now // nothing is before it
+			if (entry.startIsActual || linkTransfers) && entry.resource != device {
 				p.lists.freeFrom[entry.resource] = max(p.lists.freeFrom[entry.resource], entry.end())
 			}
 			p.timelines.releaseReservation(index + part)

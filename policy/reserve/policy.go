@@ -264,7 +264,7 @@ func (c *batchChooser) computeIntervals() {
 		for pipelineIndex := firstPipeline; pipelineIndex < endPipeline; pipelineIndex++ {
 			pipeline := &c.tables.Pipelines[pipelineIndex]
 
-			// The slowest stage limits a pipeline.
+			// The slowest stage limits a pipeline. Rates are in requests per nanosecond.
 			slowestRate := math.Inf(1)
 			for _, stage := range c.tables.Stages[pipeline.FirstStage : pipeline.FirstStage+pipeline.NumStages] {
 				bestRate := 0.0

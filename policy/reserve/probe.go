@@ -156,8 +156,11 @@ func (f *pathFinder) chooseDeviceAfterTransfer(stage *policy.Stage, sourceDevice
 	bestDeparture := farFuture // when the batch can leave the best device
 	for _, device := range f.tables.StageDevices[stage.FirstDevice : stage.FirstDevice+stage.NumDevices] {
 		summary := &summaries[device]
-		if earliestFinish := max(earliestArrival, summary.lastEnd) + inferTime; earliestFinish >= bestDeparture && earliestArrival >= summary.lastReady && (earliestFinish > bestDeparture || search.nextTransfer == 0) {
-			continue // it cannot be better, whatever its links
+		earliestFinish := max(earliestArrival, summary.lastEnd) + inferTime
+		standsBehindAll := earliestArrival >= summary.lastReady
+		isNoBetter := earliestFinish > bestDeparture || earliestFinish == bestDeparture && search.nextTransfer == 0
+		if standsBehindAll && isNoBetter {
+			continue // whatever its links
 		}
 		if search.replaceIfBetter(f, device, best) {
 			return

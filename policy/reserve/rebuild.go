@@ -46,14 +46,16 @@ func (t *timelines) rebuildOrders() {
 		}
 		index := nextReservations[earliest]
 		t.appendReservation(index)
-		if nextReservations[earliest] = t.setNextReady(index); nextReservations[earliest] < 0 {
+		nextReservations[earliest] = t.setNextReady(index)
+		if nextReservations[earliest] < 0 {
 			nextReservations = append(nextReservations[:earliest], nextReservations[earliest+1:]...)
 		}
 	}
 	t.toSettle = nextReservations // empty, with memory for later
 }
 
-// hasArrived reports whether the work of the reservation at an index has reached its resource.
+// hasArrived reports whether the work of the reservation at an index has reached its resource. The reservation is that
+// of a device or, for a transfer, of its uplink.
 func (t *timelines) hasArrived(index int32) bool {
 	entry := &t.lists.reservations[index]
 
@@ -66,7 +68,8 @@ func (t *timelines) hasArrived(index int32) bool {
 // none, it returns -1. A batch has reservationsPerHop reservations for each hop, one after the other: on the device, the
 // uplink and the downlink.
 func (t *timelines) firstReservationFrom(index int32) int32 {
-	for batchEnd := index - index%t.lists.reservationsPerBatch + t.lists.reservationsPerBatch; index < batchEnd; index += reservationsPerHop {
+	firstOfBatch := index - index%t.lists.reservationsPerBatch
+	for ; index < firstOfBatch+t.lists.reservationsPerBatch; index += reservationsPerHop {
 		if t.lists.reservations[index].resource < 0 {
 			continue
 		}
@@ -114,7 +117,7 @@ func (t *timelines) setNextReady(index int32) int32 {
 	}
 	nextHop := index + reservationsPerHop
 	if nextHop%t.lists.reservationsPerBatch == 0 || t.lists.reservations[nextHop].resource < 0 {
-		return -1
+		return -1 // the next reservation belongs to another batch, or the batch has no further hop
 	}
 	if t.lists.reservations[nextHop+onUplink].resource < 0 && t.lists.reservations[nextHop+onDownlink].resource < 0 {
 		t.lists.reservations[nextHop].readyAt = end + t.lists.linklessTransfers[nextHop/reservationsPerHop]

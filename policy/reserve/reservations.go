@@ -71,10 +71,12 @@ func (t *reservationLists) findGap(resource int32, readyAt, duration time.Durati
 			return start, requiredDelay
 		}
 
-		// The gap is too small. Come after the work behind the gap is ready, and after all that is ready by then.
+		// The gap is too small. The work must be ready after the work behind the gap, at least a nanosecond later than it is,
+		// and then stands behind all that is ready by then.
 		requiredDelay = max(requiredDelay, t.reservations[successor].readyAt-readyAt, 1)
-		for predecessor = successor; t.reservations[predecessor].next >= 0 && t.reservations[t.reservations[predecessor].next].readyAt <= readyAt+requiredDelay; {
-			predecessor = t.reservations[predecessor].next
+		predecessor = successor
+		for next := t.reservations[successor].next; next >= 0 && t.reservations[next].readyAt <= readyAt+requiredDelay; next = t.reservations[next].next {
+			predecessor = next
 		}
 	}
 }

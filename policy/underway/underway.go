@@ -156,7 +156,9 @@ func (table *BatchTable) NeedsDevice(slot, device int32) bool {
 		return false
 	}
 	for hop := int16(0); hop < batch.Hops; hop++ {
-		if batch.Devices[hop] == device && (hop >= batch.FinishedHops || hop+1 < batch.Hops && hop >= batch.ReachedHops) {
+		runsLater := hop >= batch.FinishedHops
+		sendsLater := hop+1 < batch.Hops && hop >= batch.ReachedHops // its tensors have not reached the next hop
+		if batch.Devices[hop] == device && (runsLater || sendsLater) {
 			return true
 		}
 	}

@@ -116,8 +116,8 @@ func (a *Assignment) Reset(problem *Problem) {
 	a.Refresh()
 }
 
-// CopyFrom makes the assignment equal to another one. The two share the problem and nothing else, so that a search may change the one while
-// the other stays as it is.
+// CopyFrom makes the assignment equal to another one. The two share the problem and nothing else, so that a search may change the one
+// while the other stays as it is.
 func (a *Assignment) CopyFrom(source *Assignment) {
 	a.problem, a.total, a.maxVariance, a.searchWork = source.problem, source.total, source.maxVariance, source.searchWork
 	a.queueOf, a.nonEmpty = append(a.queueOf[:0], source.queueOf...), append(a.nonEmpty[:0], source.nonEmpty...)
@@ -356,7 +356,7 @@ func (a *Assignment) cheapestInsertion(groupIndex, queueIndex int32, bound float
 				nextModel := order.entries[i].model
 				shift += queue.changeTime(group.Model, nextModel) - queue.changeTime(model, nextModel)
 			}
-			groupCost := problem.startCost(group, cost, startAt+setup, variance) + problem.EndWeight*shift
+			groupCost := problem.startCost(group, cost, startAt+setup, variance) + problem.EndWeight*shift // the queue also ends later by shift
 			if groupCost < delta {
 				if delayIncrease := problem.delayCost(queue.Kind, order, i, len(order.entries), shift, cost.Variance, delta-groupCost); groupCost+delayIncrease < delta {
 					position, delta = i, groupCost+delayIncrease
@@ -386,7 +386,8 @@ func bestPositionUntil(assignment *Assignment, groupIndex int32, stopAt float64)
 	for queueIndex := range assignment.queues {
 		// A position is returned only if it adds less than the best one so far.
 		if candidatePosition, increase := assignment.cheapestInsertion(groupIndex, int32(queueIndex), bestIncrease); candidatePosition >= 0 {
-			if bestQueue, bestPosition, bestIncrease = int32(queueIndex), candidatePosition, increase; bestIncrease <= stopAt {
+			bestQueue, bestPosition, bestIncrease = int32(queueIndex), candidatePosition, increase
+			if bestIncrease <= stopAt {
 				break
 			}
 		}

@@ -210,7 +210,8 @@ func chooseCentres(points []point, clusterCount int, rng *rand.Rand) []point {
 		// Draw the next centre in proportion to these.
 		nextIndex, remainingMass := len(points)-1, rng.Float64()*sum
 		for i := range points {
-			if remainingMass -= nearestDistances[i]; remainingMass < 0 {
+			remainingMass -= nearestDistances[i]
+			if remainingMass < 0 {
 				nextIndex = i
 				break
 			}

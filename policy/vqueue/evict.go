@@ -46,7 +46,8 @@ func (e *evictor) evictForHead(now time.Duration, instance *instance, head *requ
 	victim, latest := int32(-1), max(head.deadline+minDeadlineGap, now+minVictimResidences*headResidence)
 	for _, batchNumber := range instance.runningBatches {
 		request := &e.requests.byNumber[e.requests.requestOfBatch[batchNumber]]
-		if due := e.effectiveDeadline(request); request.isOpen && request.evictionCount < maxEvictions && e.fleet.classes[request.model].priority >= headPriority && due > latest {
+		mayBeEvicted := request.isOpen && request.evictionCount < maxEvictions && e.fleet.classes[request.model].priority >= headPriority
+		if due := e.effectiveDeadline(request); mayBeEvicted && due > latest {
 			victim, latest = batchNumber, due
 		}
 	}
@@ -81,7 +82,7 @@ func (e *evictor) evictAllForHead(now time.Duration, queueIndex, head int32, act
 	instance, group := &e.fleet.instances[queueIndex], &e.groups.members[head]
 	headResidence, headLeadTime, loadTime := e.fleet.residence(instance, group.model), e.fleet.leadTime(instance, group.model), e.fleet.changeTime(instance, e.groups.problem.Groups[head].Model)
 
-	// Find how long the batch would take to run out. Requests that may not be evicted keep all.
+	// Find how long the batch would take to run out. If one request of it may not be evicted, none is.
 	drainTime := time.Duration(0)
 	for _, batchNumber := range instance.runningBatches {
 		request := &e.requests.byNumber[e.requests.requestOfBatch[batchNumber]]
@@ -91,10 +92,12 @@ func (e *evictor) evictAllForHead(now time.Duration, queueIndex, head int32, act
 		}
 	}
 
-	// Compare the requests saved with those made late.
-	// The batch returns only after both changes of network and the head's own batch. One request more than the gain
-	// requires keeps small differences from evicting.
-	if float64(e.requestsSavedByEviction(instance, group, now+loadTime+headLeadTime, drainTime)) <= minSwitchGain*float64(e.requestsDelayedByEviction(instance, now, now+2*loadTime+headResidence+drainTime))+1 {
+	// Compare the requests saved with those made late. The batch returns only after both changes of network and the head's own batch, and then
+	// runs again. More than one request must be won beyond the required gain, so that small differences evict nothing.
+	firstDone, returnsAt := now+loadTime+headLeadTime, now+2*loadTime+headResidence+drainTime
+	savedRequests := float64(e.requestsSavedByEviction(instance, group, firstDone, drainTime))
+	delayedRequests := float64(e.requestsDelayedByEviction(instance, now, returnsAt))
+	if savedRequests <= minSwitchGain*delayedRequests+1 {
 		return
 	}
 	for _, batchNumber := range instance.runningBatches {
@@ -120,12 +123,13 @@ func (e *evictor) requestsSavedByEviction(instance *instance, group *groupMember
 	estimator := e.fleet.estimatorOn(instance, group.model, group.isMegaPrompt)
 	// Members start one after the other, so each waits for the work of those before it.
 	workEach, _ := estimator.Work(1)
-	savedCount := 0
-	for requestNumber, earlierMembers := group.firstRequest, 0; requestNumber >= 0; requestNumber, earlierMembers = e.requests.byNumber[requestNumber].nextInGroup, earlierMembers+1 {
+	savedCount, earlierMembers := 0, 0
+	for requestNumber := group.firstRequest; requestNumber >= 0; requestNumber = e.requests.byNumber[requestNumber].nextInGroup {
 		doneAt := firstDone + time.Duration(estimator.MeanWait(workEach*float64(earlierMembers))*float64(time.Second))
 		if deadline := e.requests.byNumber[requestNumber].deadline; deadline >= doneAt && deadline < doneAt+drainTime {
 			savedCount++
 		}
+		earlierMembers++
 	}
 	return savedCount
 }

@@ -32,7 +32,7 @@ func (m *tokenMoments) addSample(tokens, decay float64) {
 // predictedWork seconds. Older measurements lose weight by the work done since: half of it after halfLife() seconds.
 // Values that are no times are ignored.
 func (f *Follower) AddWork(elapsed, predictedWork float64) {
-	if !(predictedWork > 0) || !(elapsed >= 0) || math.IsInf(elapsed+predictedWork, 1) {
+	if !(predictedWork > 0) || !(elapsed >= 0) || math.IsInf(elapsed+predictedWork, 1) { // the negations also find NaN
 		return
 	}
 	decay := math.Exp2(-predictedWork / f.halfLife()) // weight of the earlier measurements
@@ -88,7 +88,10 @@ func (l *tokenMoments) blend(mean, variance, batch float64) (m, v float64) {
 	prior := priorBatches * batch * math.Exp2(-l.samples/batch)
 	sampleWeight := l.weight / (l.weight + prior)
 	m = mean + sampleWeight*(l.mean-mean)
-	return m, max((1-sampleWeight)*(variance+mean*mean)+sampleWeight*l.meanSquare-m*m, 0)
+
+	// The variance is the mean square less the square of the mean.
+	meanSquare := (1-sampleWeight)*(variance+mean*mean) + sampleWeight*l.meanSquare
+	return m, max(meanSquare-m*m, 0)
 }
 
 // Adjust returns the calibrated estimator corrected by what was observed: its times are multiplied by the slowdown (measured time over

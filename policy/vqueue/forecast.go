@@ -100,7 +100,8 @@ func (f *Forecast) Reset() {
 // begins now keeps. commonSD is the relative error of the throughput, which all work shares.
 func (f *Forecast) ObserveStart(now float64, concurrentRequests, kind int, prompt float64, workBeforePace RequestWork, requestWorks []RequestWork, commonSD float64) {
 	// Skip the first batch, whose requests start at once.
-	if f.starts++; f.starts <= concurrentRequests {
+	f.starts++
+	if f.starts <= concurrentRequests {
 		return
 	}
 
@@ -132,6 +133,7 @@ func (f *Forecast) ObserveStart(now float64, concurrentRequests, kind int, promp
 }
 
 // WithPace returns the estimator with all times multiplied by the follower's pace: the time between starts over the expected time.
+// NoiseVariance, in squared seconds per second of work, grows by the same factor.
 func (f *Follower) WithPace(estimator RCT) RCT {
 	factor := f.Slowdown()
 	estimator.Alpha, estimator.Beta, estimator.Intercept, estimator.NoiseVariance = estimator.Alpha*factor, estimator.Beta*factor, estimator.Intercept*factor, estimator.NoiseVariance*factor

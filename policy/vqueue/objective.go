@@ -92,7 +92,8 @@ func (p *Problem) linearSlack(group *Group, cost *Cost, start, variance, addedVa
 		if lateBy <= lateTolerance {
 			return -lateBy / (1 + p.Z*p.CommonSD), rate
 		}
-		if lateBy = p.lateness(group, cost, start, variance); lateBy <= lateTolerance {
+		lateBy = p.lateness(group, cost, start, variance)
+		if lateBy <= lateTolerance {
 			return 0, 0
 		}
 		if p.LatenessRule == ByMeans {

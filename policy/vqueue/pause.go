@@ -57,8 +57,8 @@ func (p *pausePricer) shouldPause(now time.Duration, queueIndex int32) bool {
 }
 
 // latenessSlope returns by how much a delay of a second raises the probability that a running request is late, if timeLeft seconds remain
-// to its deadline and it goes on at the pace of a full batch. The tokens that remain of its answer are exponential, with the mean at a
-// random moment of the answer:
+// to its deadline and it goes on at the pace of a full batch. The number of tokens that remain of its answer is taken to be exponential. Its
+// mean is that at a random moment of an answer, (variance + mean^2) / (2 mean) of the answers' lengths. The slope is then
 //
 //	exp(-timeLeft / remainingTime) / remainingTime
 func latenessSlope(estimator *RCT, timeLeft float64) float64 {

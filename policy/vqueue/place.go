@@ -170,7 +170,8 @@ func (p *placer) positionByRule(queueIndex int32, request *request, searchPositi
 		return sort.Search(len(entries), func(i int) bool { return !p.entryPrecedes(&entries[i], request) })
 	}
 
-	// The position that the search has found keeps the priorities, but the end of the queue need not.
+	// A position that the search has found keeps the order of priorities. With AppendGroups it is the end of the queue instead, and groups of a
+	// lower priority may stand before that.
 	position := searchPosition
 	for position > 0 && entries[position-1].priority > priority {
 		position--

@@ -346,7 +346,8 @@ func (p *Policy) serveAll(now time.Duration, actions *policy.Actions) {
 func (p *Policy) handleTick(now time.Duration, actions *policy.Actions) {
 	p.dropLate(now, actions)
 	instancesAdded := p.scaler != nil && p.scaler.Tick(now, p.violationLikely(now))
-	if p.ticks.pending = p.requests.openRequests > 0 || p.scaler != nil && p.scaler.NeedsTicks(); !p.ticks.pending {
+	p.ticks.pending = p.requests.openRequests > 0 || p.scaler != nil && p.scaler.NeedsTicks()
+	if !p.ticks.pending {
 		return
 	}
 
@@ -369,7 +370,8 @@ func (p *Policy) handleTick(now time.Duration, actions *policy.Actions) {
 
 	// Schedule the next tick and a re-plan.
 	p.ticks.scheduleNext(now, p.dispatcher == nil && p.scaler == nil && len(p.requests.unplaced) == 0, actions)
-	if p.groups.options.Rule == VirtualQueues && !p.groups.options.NoReplan && (!p.groups.options.ReplanOnViolation || p.replanner.violationLikely()) && p.replanner.grantReplan() {
+	usesSearch := p.groups.options.Rule == VirtualQueues && !p.groups.options.NoReplan
+	if usesSearch && (!p.groups.options.ReplanOnViolation || p.replanner.violationLikely()) && p.replanner.grantReplan() {
 		actions.List = append(actions.List, policy.Action{Kind: policy.Replan})
 	}
 }

@@ -134,8 +134,11 @@ func findUnsupported(queuePlan *formats.QueuePlan, queueTables *Tables, planTabl
 			return &document.Error{Path: path + ".tensor_parallel", Found: fmt.Sprint(instance.TensorParallel), Expected: fmt.Sprintf("%d, as the instances before on %s", tensorParallel, instance.Device), Hint: "there is one estimate for a model on a device"}
 		}
 		devices[instance.Device] = instance.TensorParallel
+
+		// Each model of the instance needs an estimator there. Devices of the tables are the plan's instances, in order.
 		for modelIndex := range planTables.Models {
-			if slices.Contains(instance.Models, planTables.Models[modelIndex].Name) && queueTables.Estimator(len(planTables.Kinds), int32(modelIndex), false, planTables.Devices[i].Kind).Batch == 0 {
+			estimator := queueTables.Estimator(len(planTables.Kinds), int32(modelIndex), false, planTables.Devices[i].Kind)
+			if slices.Contains(instance.Models, planTables.Models[modelIndex].Name) && estimator.Batch == 0 {
 				return &document.Error{Path: "queue.estimates", Found: fmt.Sprintf("none of %s on %s", planTables.Models[modelIndex].Name, instance.Device), Expected: "one for each model of an instance on its device"}
 			}
 		}
@@ -146,12 +149,13 @@ func findUnsupported(queuePlan *formats.QueuePlan, queueTables *Tables, planTabl
 // findClosedClass returns an error if caps of 0 keep a class away from every instance that has its model, because its requests would wait for ever.
 func findClosedClass(queuePlan *formats.QueuePlan, queueTables *Tables, planTables *policy.Tables) error {
 	for modelIndex := range planTables.Models {
-		isServed := slices.ContainsFunc(queuePlan.Instances, func(instance formats.QueueInstance) bool {
-			return slices.Contains(instance.Models, planTables.Models[modelIndex].Name)
-		})
-		isOpen := false
+		// Devices of the tables are the plan's instances, in order. The class is open on one that has the model and no cap of 0.
+		isServed, isOpen := false, false
 		for deviceIndex := range queuePlan.Instances {
-			isOpen = isOpen || slices.Contains(queuePlan.Instances[deviceIndex].Models, planTables.Models[modelIndex].Name) && (queueTables.Caps == nil || queueTables.Caps[deviceIndex*len(planTables.Models)+modelIndex] != 0)
+			if slices.Contains(queuePlan.Instances[deviceIndex].Models, planTables.Models[modelIndex].Name) {
+				isServed = true
+				isOpen = isOpen || queueTables.Caps == nil || queueTables.Caps[deviceIndex*len(planTables.Models)+modelIndex] != 0
+			}
 		}
 		if isServed && !isOpen {
 			return &document.Error{Path: "queue.instances.caps", Found: fmt.Sprintf("a cap of 0 for %s on every instance of its model", planTables.Models[modelIndex].Key()), Expected: "one that serves the class"}

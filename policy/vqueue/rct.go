@@ -118,13 +118,15 @@ func (r *RCT) timeToMilestone(point milestone) (mean, variance float64) {
 }
 
 // TimePerToken returns the distribution of the seconds per output token of a request in a batch of requestCount requests, over an answer of
-// mean length. It includes the prompts that are computed in the same iterations.
+// mean length. The mean grows linearly from that of a request alone to that of a full batch. The prompts of the batch are computed in the
+// same iterations, Alpha seconds per token, and their lengths spread the time.
 func (r *RCT) TimePerToken(requestCount float64) stoch.Normal {
-	timePerToken, prompts := r.Decode, requestCount*(r.PromptVar+r.PromptMean*r.PromptMean)
+	timePerToken := r.Decode
 	if r.DecodeAlone > 0 {
 		timePerToken = r.DecodeAlone + (requestCount-1)/max(r.Batch-1, 1)*(r.Decode-r.DecodeAlone)
 	}
-	return stoch.Normal{Mu: timePerToken, Sigma: r.Alpha * math.Sqrt(prompts) / max(r.OutputMean, 1)}
+	squaredPrompts := requestCount * (r.PromptVar + r.PromptMean*r.PromptMean) // expected sum of the squared lengths of the prompts
+	return stoch.Normal{Mu: timePerToken, Sigma: r.Alpha * math.Sqrt(squaredPrompts) / max(r.OutputMean, 1)}
 }
 
 // MaxConcurrency returns the largest number of requests that can run at once so that the share `percentile` of them takes at most slo
@@ -166,7 +168,7 @@ func Calibrate(run []CalibrationRequest, batch float64) (*RCT, error) {
 	}
 	estimator := &RCT{Batch: batch}
 
-	// Check the requests, and find the moments of their lengths.
+	// Check the requests, with negated comparisons that also find NaN, and find the moments of their lengths.
 	prompts, outputs, residences := make([]float64, len(run)), make([]float64, len(run)), make([]float64, len(run))
 	for i, request := range run {
 		if !(request.End >= request.Start) || !(request.Start >= 0) || !(request.Prompt >= 0) || !(request.Output >= 1) || math.IsInf(request.End+request.Prompt+request.Output, 1) {

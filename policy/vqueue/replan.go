@@ -68,7 +68,8 @@ func (p *replanner) grantReplan() bool {
 	}
 
 	// Skip a search that would see the same as the last one, or has too little credit.
-	if budget.foundNoBetter && budget.seenJoins == p.groups.joinCount && budget.seenInstanceChanges == p.groups.instanceChanges && budget.skippedReplans < maxSkippedReplans {
+	seesSame := budget.seenJoins == p.groups.joinCount && budget.seenInstanceChanges == p.groups.instanceChanges
+	if budget.foundNoBetter && seesSame && budget.skippedReplans < maxSkippedReplans {
 		budget.skippedReplans++
 		return false
 	}
@@ -77,7 +78,8 @@ func (p *replanner) grantReplan() bool {
 	}
 
 	// Grant all credit, and note what this search sees.
-	budget.granted, budget.credit, budget.seenJoins, budget.seenInstanceChanges, budget.skippedReplans = budget.credit, 0, p.groups.joinCount, p.groups.instanceChanges, 0
+	budget.granted, budget.credit, budget.skippedReplans = budget.credit, 0, 0
+	budget.seenJoins, budget.seenInstanceChanges = p.groups.joinCount, p.groups.instanceChanges
 	return true
 }
 
@@ -253,14 +255,18 @@ func (p *replanner) adoptOrder(result []int32) bool {
 			return false
 		}
 		groupCount := int(result[0])
-		if result = result[1:]; groupCount < 0 || len(result) < 2*groupCount {
+		result = result[1:]
+		if groupCount < 0 || len(result) < 2*groupCount {
 			return false
 		}
 
 		// Take the groups that still exist, as their generation shows, and can run in this queue.
 		for i := range groupCount {
 			groupIndex, generation := result[2*i], result[2*i+1]
-			if groupIndex < 0 || int(groupIndex) >= len(p.groups.members) || p.groups.members[groupIndex].generation != generation || p.groups.assignment.QueueOf(groupIndex) < 0 || !p.groups.canRun(groupIndex, int32(queueIndex)) {
+			if groupIndex < 0 || int(groupIndex) >= len(p.groups.members) || p.groups.members[groupIndex].generation != generation {
+				continue
+			}
+			if p.groups.assignment.QueueOf(groupIndex) < 0 || !p.groups.canRun(groupIndex, int32(queueIndex)) {
 				continue
 			}
 			p.orders[queueIndex] = append(p.orders[queueIndex], groupIndex)

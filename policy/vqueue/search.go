@@ -48,9 +48,9 @@ func (s *Search) Run(ctx context.Context, assignment *Assignment, rng *rand.Rand
 	if len(s.candidates) <= maxSmallProblem {
 		rounds, heat = smallRounds, firstHeatSmall
 	}
-	heat = heat*assignment.total/math.Sqrt(float64(len(s.candidates))) + 1
+	heat = heat*assignment.total/math.Sqrt(float64(len(s.candidates))) + 1 // above 0 even if the objective is 0
 
-	// The temperature falls geometrically with the work of the round.
+	// Each round has an equal part of the work. The temperature falls geometrically with the work done in the round.
 	for round := range rounds {
 		roundStart, roundEnd := s.current.searchWork, limit-work*(rounds-1-round)/rounds
 		for step := 0; s.current.searchWork < roundEnd; step++ {
@@ -173,7 +173,8 @@ func (s *Search) runStep(heat float64) {
 }
 
 // noisyBestPosition returns the best queue and position for a removed group.
-// If the step is noisy, each queue's cost is first raised by a random factor, which leads to other queues than the best.
+// If the step is noisy, the increase of the objective in each queue is first multiplied by a random factor of at least 1, which leads to
+// other queues than the best.
 // With KeepQueues the group stays in its queue. If no queue can serve the group, bestQueue is -1.
 func (s *Search) noisyBestPosition(groupIndex int32) (bestQueue int32, bestPosition int) {
 	assignment := &s.current
@@ -190,8 +191,8 @@ func (s *Search) noisyBestPosition(groupIndex int32) (bestQueue int32, bestPosit
 	for q := range assignment.queues {
 		factor := 1 + s.noise*s.rng.Float64()
 		if candidatePosition, increase := assignment.cheapestInsertion(groupIndex, int32(q), bound/factor); candidatePosition >= 0 {
-			// Noise raises a cost. It does not enlarge a gain.
-			if increase *= factor; increase < bound {
+			increase *= factor
+			if increase < bound {
 				bestQueue, bestPosition, bound = int32(q), candidatePosition, increase
 			}
 		}

@@ -33,7 +33,8 @@ func (s *queueServer) serveQueue(now time.Duration, queueIndex int32, actions *p
 		// Choose the group: the head, or a more urgent one of another queue.
 		groupIndex := s.headGroup(instance, queueIndex)
 		if groupIndex < 0 { // its queue is empty
-			if groupIndex = s.borrowedGroup(instance); groupIndex < 0 {
+			groupIndex = s.borrowedGroup(instance)
+			if groupIndex < 0 {
 				return
 			}
 		} else if instance.loadedNetwork == s.groups.problem.Groups[groupIndex].Model {
@@ -130,7 +131,9 @@ func (s *queueServer) moreUrgentHead(now time.Duration, instance *instance, queu
 
 		// Its first request must have an earlier deadline, not have started before, and still be in time here.
 		request := &s.requests.byNumber[s.groups.members[groupIndex].firstRequest]
-		if request.deadline < earliestDeadline && request.producedTokens == 0 && request.evictionCount == 0 && request.deadline >= now+s.fleet.leadTime(instance, request.model) && s.groups.canRun(groupIndex, queueIndex) && s.fleet.canTakeRequest(instance, request) {
+		hasStarted := request.producedTokens > 0 || request.evictionCount > 0
+		isInTime := request.deadline >= now+s.fleet.leadTime(instance, request.model)
+		if request.deadline < earliestDeadline && !hasStarted && isInTime && s.groups.canRun(groupIndex, queueIndex) && s.fleet.canTakeRequest(instance, request) {
 			bestGroup, earliestDeadline = groupIndex, request.deadline
 		}
 	}

@@ -26,7 +26,8 @@ func (c *tickSchedule) startTicks(now time.Duration, actions *policy.Actions) {
 
 // noteActivity notes that an instance did something now, and moves a later tick to an interval from now.
 func (c *tickSchedule) noteActivity(now time.Duration, actions *policy.Actions) {
-	if c.lastActivity = now; c.pending && c.nextAt > now+c.interval {
+	c.lastActivity = now
+	if c.pending && c.nextAt > now+c.interval {
 		c.wakeAt(now+c.interval, actions)
 	}
 }

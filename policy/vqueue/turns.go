@@ -95,7 +95,8 @@ func (t *requestTable) leaveClientLine(requestNumber int32) {
 		t.byNumber[request.behindInLine].aheadInLine = request.aheadInLine
 	}
 	request.clientLine, request.aheadInLine, request.behindInLine = -1, -1, -1
-	if line.size--; line.size > 0 {
+	line.size--
+	if line.size > 0 {
 		return
 	}
 
@@ -150,7 +151,8 @@ func (t *clientTurns) countAhead(model, client int32) (aheadByTurns, aheadByArri
 			if t.lines[i].client == client {
 				clientSize = t.lines[i].size
 			}
-			if i = t.lines[i].nextInRing; i == firstLine {
+			i = t.lines[i].nextInRing
+			if i == firstLine {
 				break
 			}
 		}

@@ -30,7 +30,8 @@ type Queue struct {
 // At returns the i-th request. It may be changed in place, except for its order.
 func (q *Queue) At(i int) *Request { return &q.ring[(q.head+i)&(len(q.ring)-1)] }
 
-// Insert inserts a request by its order, which is usually the end.
+// Insert inserts a request at its place in the order of deadlines. That is usually the end, so later requests are moved back
+// one by one from there.
 func (q *Queue) Insert(r Request) {
 	if q.Len == len(q.ring) {
 		q.Grow()
@@ -43,7 +44,7 @@ func (q *Queue) Insert(r Request) {
 	*q.At(i) = r
 }
 
-// Grow doubles the ring.
+// Grow doubles the ring, to at least 16 requests, and moves the first request to its start.
 func (q *Queue) Grow() {
 	bigger := make([]Request, max(16, 2*len(q.ring)))
 	for i := range q.Len {
@@ -52,7 +53,8 @@ func (q *Queue) Grow() {
 	q.ring, q.head = bigger, 0
 }
 
-// Pop removes the first request and returns it.
+// Pop removes the first request and returns it. The head then is the next index of the ring, whose length is a power of two,
+// so that a mask of bits wraps it around.
 func (q *Queue) Pop() Request {
 	r := *q.At(0)
 	q.head = (q.head + 1) & (len(q.ring) - 1)
@@ -66,7 +68,8 @@ func (q *Queue) PopLast() Request {
 	return *q.At(q.Len)
 }
 
-// Remove removes a request, and returns false if it was not in the queue.
+// Remove removes a request by its slot, moves those behind it forward, and returns true. If the request is not in the queue,
+// it returns false.
 func (q *Queue) Remove(req int32) bool {
 	for i := range q.Len {
 		if q.At(i).Req != req {

@@ -121,7 +121,8 @@ func newAdmission(c *cluster) *admission {
 		resource := &admission.resources[resourceIndex]
 		resource.taskTime = make([]int64, len(tables.services))
 		for service := range tables.services {
-			if resource.taskTime[service] = admission.taskTimeOn(resource, int32(service)); resource.taskTime[service] > 0 {
+			resource.taskTime[service] = admission.taskTimeOn(resource, int32(service))
+			if resource.taskTime[service] > 0 {
 				admission.resourcesOf[service] = append(admission.resourcesOf[service], int32(resourceIndex))
 			}
 		}
@@ -251,7 +252,8 @@ func (a *admission) delayUntilFit(now int64, resourceIndex, position int, reques
 
 		// With each second of delay every live device does one second of the needed work, and adds backlogShare of a second before the deadline.
 		earlierNeed := neededUpTo - other.neededTime[resourceIndex]
-		if excessTime := float64(earlierNeed) - app.backlogShare*float64(a.deviceTimeUntil(now, resource, other.deadline-app.chainQuantile)); earlierNeed > 0 && excessTime > 0 {
+		offeredTime := app.backlogShare * float64(a.deviceTimeUntil(now, resource, other.deadline-app.chainQuantile))
+		if excessTime := float64(earlierNeed) - offeredTime; earlierNeed > 0 && excessTime > 0 {
 			delay = max(delay, 1, int64(excessTime/((1+app.backlogShare)*float64(max(1, resource.liveDevices)))))
 		}
 		if i > position {
@@ -261,13 +263,15 @@ func (a *admission) delayUntilFit(now int64, resourceIndex, position int, reques
 	return delay
 }
 
-// updateFreeTimes computes when the devices of a resource (a set of devices) become free: the sum of these times, the latest of them, and the number of
-// devices that are up. delayUntilFit calls it once, so that deviceTimeUntil need not look at every device for every request.
+// updateFreeTimes computes when the devices of a resource (a set of devices) become free: the sum of these times, the latest of them, and
+// the number of devices that are up. delayUntilFit calls it once, so that deviceTimeUntil need not look at every device for every request.
 func (a *admission) updateFreeTimes(now int64, resource *resource) {
 	resource.freeTimesSum, resource.lastFreeAt, resource.liveDevices = 0, now, 0
 	for _, deviceIndex := range resource.deviceIndexes {
 		if freeAt := a.deviceFreeAt(now, deviceIndex); freeAt < farFuture {
-			resource.freeTimesSum, resource.lastFreeAt, resource.liveDevices = resource.freeTimesSum+freeAt, max(resource.lastFreeAt, freeAt), resource.liveDevices+1
+			resource.freeTimesSum += freeAt
+			resource.lastFreeAt = max(resource.lastFreeAt, freeAt)
+			resource.liveDevices++
 		}
 	}
 }
@@ -405,7 +409,7 @@ func (a *admission) removeRequest(requestNumber int32) {
 	a.changeNeededTime(request, subtraction)
 	request.admitted = false
 	position, _ := slices.BinarySearchFunc(a.admittedByDeadline, request.deadline, func(other int32, deadline int64) int {
-		return int(max(-1, min(1, a.registry.requests[other].deadline-deadline)))
+		return int(max(-1, min(1, a.registry.requests[other].deadline-deadline))) // the sign of the difference
 	})
 	position += slices.Index(a.admittedByDeadline[position:], requestNumber)
 	a.admittedByDeadline = slices.Delete(a.admittedByDeadline, position, position+1)
@@ -416,7 +420,8 @@ func (a *admission) removeRequest(requestNumber int32) {
 // shrinks if many were late. It is called when a request was answered, or dropped after its deadline.
 func (a *admission) adjustShare(now int64, request *request, late bool) {
 	app := &a.apps[request.app]
-	if app.endedRequests++; late {
+	app.endedRequests++
+	if late {
 		app.lateRequests++
 	}
 	if app.endedRequests < endsPerUpdate || now < app.shareHoldsUntil {
@@ -431,7 +436,8 @@ func (a *admission) adjustShare(now int64, request *request, late bool) {
 	}
 
 	// Begin to count anew. The share holds for as long as a request has time, because requests admitted by the old share still end.
-	app.endedRequests, app.lateRequests, app.refusedAny, app.shareHoldsUntil = 0, 0, false, now+request.deadline-request.arrivedAt
+	app.endedRequests, app.lateRequests, app.refusedAny = 0, 0, false
+	app.shareHoldsUntil = now + request.deadline - request.arrivedAt
 }
 
 // plannedTaskTime returns the time in ns of a task of a service in a full planned batch, on the first kind of device that runs it.

@@ -39,8 +39,9 @@ func newRateClaim(rps float64) rateClaim {
 // short of a resource (a set of devices) which the request needs. If there is none, it returns 0.
 // Each admitted request moves the virtual time of its application on by the gap of the planned rate.
 //
-// A virtual time that lies behind is first raised to at most one time budget behind the furthest, so an application that
-// asked for less than its rate cannot save up more than that.
+// An application that asked for less than its rate lies behind in virtual time. Before the comparison, this application's
+// virtual time is raised so that it lies behind the furthest one by no more than the time that the request has from its
+// arrival to its deadline. So no application saves up a larger claim than that.
 func (a *admission) leadOverShortApps(now int64, request *request) (maxLead int64) {
 	// Limit what the application has saved up by asking for less than its planned rate.
 	app, maxVirtualTime := &a.apps[request.app], int64(0)

@@ -60,7 +60,8 @@ func (d *networkDemand) otherServicesShare(services []serviceProfile, service in
 	for serviceIndex := range services {
 		profile := &services[serviceIndex]
 		serviceDemand := d.values[profile.network] * float64(profile.minTaskTime)
-		if totalDemand += serviceDemand; int32(serviceIndex) == service {
+		totalDemand += serviceDemand
+		if int32(serviceIndex) == service {
 			servedDemand = serviceDemand
 		}
 	}

@@ -432,7 +432,8 @@ func (p *devicePlanner) writeEndTable(deviceIndex int32, now int64) {
 		soloTime := kindProfile.batchTimes[0] // of a batch of one
 		idleAt := device.firstIdle(now, soloTime)
 		if !device.holdsNetwork[profile.network] {
-			if idleAt = p.networkUsableAt(deviceIndex, int32(service)); idleAt < farFuture {
+			idleAt = p.networkUsableAt(deviceIndex, int32(service))
+			if idleAt < farFuture {
 				idleAt = device.firstIdle(max(idleAt, now), soloTime)
 			}
 		}

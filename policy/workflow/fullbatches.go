@@ -44,7 +44,13 @@ func (f *fullBatchFinder) addTask(tables *deviceTables, task *task, deviceIndex,
 		batch.firstPosition = position
 	}
 	batch.size, batch.workFactor = batch.size+1, max(batch.workFactor, task.workFactor)
-	if batch.size == maxBatch && (batch.firstPosition == f.firstRunnable || now+tables.batchTime(task.service, deviceIndex, maxBatch, batch.workFactor) <= f.latestStart) {
+	if batch.size != maxBatch {
+		return -1 // the task does not make it full
+	}
+
+	// A full batch may run first if it has the first task that may run, or if that task can still start in time behind it.
+	hasFirstTask := batch.firstPosition == f.firstRunnable
+	if hasFirstTask || now+tables.batchTime(task.service, deviceIndex, maxBatch, batch.workFactor) <= f.latestStart {
 		return batch.firstPosition
 	}
 	return -1

@@ -21,7 +21,8 @@ func (p *placer) earliestRequestEnd(now int64, request *request) (lastEnd int64)
 	// Tasks come behind their inputs, so that earliestEnd of the inputs is set before it is read.
 	for _, taskID := range request.revealedTasks {
 		task := &p.registry.tasks[taskID]
-		if task.earliestEnd = task.endsAt; task.progress == taskQueued || task.progress == taskUnplaced {
+		task.earliestEnd = task.endsAt
+		if task.progress == taskQueued || task.progress == taskUnplaced { // it has not started
 			task.earliestEnd = now
 			for _, input := range task.inputs {
 				if input >= 0 {

@@ -54,7 +54,8 @@ func (l *networkLoader) loadRoutingNetwork(deviceIndex int32, now int64, actions
 		if device.holdsNetwork[network] || !l.cluster.routing.HoldsNetwork(int32(network), deviceIndex) {
 			continue
 		}
-		if missingBytes := l.tables.networkBytes[network] - (device.memoryBytes - device.usedBytes); missingBytes <= 0 || l.evict(deviceIndex, noPosition, unneededClass, missingBytes, actions) {
+		missingBytes := l.tables.networkBytes[network] - (device.memoryBytes - device.usedBytes)
+		if missingBytes <= 0 || l.evict(deviceIndex, noPosition, unneededClass, missingBytes, actions) {
 			l.startLoad(deviceIndex, int32(network), now, actions)
 			return
 		}
@@ -133,7 +134,11 @@ func (l *networkLoader) evict(deviceIndex int32, queuePosition, maxClass int, mi
 			if !isLoaded {
 				continue
 			}
-			if networkClass := l.networkClass(deviceIndex, queuePosition, int32(network)); networkClass <= maxClass && (networkClass < class || networkClass == class && l.evictsBefore(deviceIndex, int32(network), bestNetwork)) {
+			networkClass := l.networkClass(deviceIndex, queuePosition, int32(network))
+			if networkClass > maxClass {
+				continue
+			}
+			if networkClass < class || networkClass == class && l.evictsBefore(deviceIndex, int32(network), bestNetwork) {
 				bestNetwork, class = int32(network), networkClass
 			}
 		}
@@ -182,7 +187,11 @@ func (l *networkLoader) stateToEvict(deviceIndex, network int32, class, maxClass
 		// Within the class of the network, the state goes first only if it saves less, or was stored before the network was used.
 		value := l.states.stateValue(taskID)
 		if stateClass == class && bestState < 0 {
-			if l.cluster.options.EvictByValue && value >= l.cluster.copyValue(network, deviceIndex) || !l.cluster.options.EvictByValue && l.registry.tasks[taskID].sessionState.storedAt >= device.lastUsedAt[network] {
+			goesFirst := l.registry.tasks[taskID].sessionState.storedAt < device.lastUsedAt[network]
+			if l.cluster.options.EvictByValue {
+				goesFirst = value < l.cluster.copyValue(network, deviceIndex)
+			}
+			if !goesFirst {
 				continue
 			}
 		}

@@ -14,8 +14,9 @@ type placement struct {
 // collectPlacements writes into a level of the search the placements of a task on its candidate devices, and on the devices of the tasks
 // that it reads.
 //
-// A placement ends before the earliest end f of its device only where a task joins a second open batch, being too late for the first.
-// Candidates are sorted by f, so the remaining ones are skipped once as many cheaper placements are known as the search tries.
+// Candidates are sorted by the task's earliest end on them, which the scheduler has computed, and a placement on a device hardly ever ends
+// before that: only if the task is too late for the first open batch there and joins a second one. So once as many placements are known as
+// the search tries, none of which costs more than the earliest end on the next candidate, the remaining candidates are skipped.
 func (s *search) collectPlacements(job *job, taskIndex int32, level *searchLevel) {
 	// Candidates, until enough cheaper placements are known. A task that is identical to an earlier one uses the row of that (rowOf).
 	level.devices, level.placements, level.cheapestCosts = level.devices[:0], level.placements[:0], level.cheapestCosts[:0]
@@ -123,7 +124,8 @@ func (s *search) cheapestPlacement(deviceIndex int32, jobTask *jobTask, readyAt 
 
 // soloPrice returns what a batch of its own for a task costs the other tasks, in ns.
 // If it starts as soon as the task is ready, nobody waits for it, and that is 0.
-// Otherwise it is the share queuedTimePrice (in units of 1/priceOne) of its time, and all of its time again if a language model on the device runs half empty until then.
+// Otherwise it is the share queuedTimePrice (in units of 1/priceOne) of the batch's time, and all of that time again if a language model on
+// the device runs half empty until the batch starts.
 func (s *search) soloPrice(deviceIndex int32, jobTask *jobTask, readyAt, startAt, soloTime int64) int64 {
 	if startAt <= readyAt {
 		return 0
@@ -139,13 +141,19 @@ func (s *search) soloPrice(deviceIndex int32, jobTask *jobTask, readyAt, startAt
 // readyAt is when the inputs are there, and soloTime the duration of a batch of this task alone, in ns.
 func (s *search) considerJobBatches(deviceIndex int32, jobTask *jobTask, readyAt, soloTime int64, cheapest *placement) {
 	for i := range s.jobBatches {
+		// The task must be ready in time, and the batch have space.
 		batch := &s.jobBatches[i]
-		if batch.deviceIndex != deviceIndex || batch.service != jobTask.service || max(batch.start, readyAt) > batch.lastJoinAt || !s.tables.fitsOneMore(jobTask.service, deviceIndex, batch.size, batch.kvTokens, jobTask.workFactor) {
+		if batch.deviceIndex != deviceIndex || batch.service != jobTask.service || max(batch.start, readyAt) > batch.lastJoinAt {
 			continue
 		}
+		if !s.tables.fitsOneMore(jobTask.service, deviceIndex, batch.size, batch.kvTokens, jobTask.workFactor) {
+			continue
+		}
+
 		// Joining leaves another device free, which counts like an earlier end.
 		candidate := s.placementInBatch(deviceIndex, jobTask, readyAt, batch)
-		if candidate.cost -= s.joinBenefit(jobTask.service, soloTime, candidate.start, readyAt); candidate.cost < cheapest.cost {
+		candidate.cost -= s.joinBenefit(jobTask.service, soloTime, candidate.start, readyAt)
+		if candidate.cost < cheapest.cost {
 			*cheapest = candidate
 			cheapest.jobBatchIndex = int32(i)
 		}
@@ -158,10 +166,14 @@ func (s *search) considerPlannedBatch(device *device, deviceIndex int32, jobTask
 	for i := range device.plannedBatches {
 		batch := &device.plannedBatches[i]
 		// The task must be ready in time, the batch have space, and no other task of the job be in it: that batch is among jobBatches.
-		if batch.service != jobTask.service || max(batch.start, readyAt) > batch.lastJoinAt || !s.tables.fitsOneMore(jobTask.service, deviceIndex, batch.size, batch.kvTokens, jobTask.workFactor) || s.hasJoined(deviceIndex, int32(i)) {
+		if batch.service != jobTask.service || max(batch.start, readyAt) > batch.lastJoinAt {
 			continue
 		}
-		if candidate := s.placementInBatch(deviceIndex, jobTask, readyAt, &jobBatch{start: batch.start, size: batch.size, workFactor: batch.workFactor, recomputeTime: batch.recomputeTime}); candidate.cost < cheapest.cost {
+		if !s.tables.fitsOneMore(jobTask.service, deviceIndex, batch.size, batch.kvTokens, jobTask.workFactor) || s.hasJoined(deviceIndex, int32(i)) {
+			continue
+		}
+		joinedBatch := jobBatch{start: batch.start, size: batch.size, workFactor: batch.workFactor, recomputeTime: batch.recomputeTime}
+		if candidate := s.placementInBatch(deviceIndex, jobTask, readyAt, &joinedBatch); candidate.cost < cheapest.cost {
 			*cheapest = candidate
 			cheapest.plannedBatchIndex = int32(i)
 		}

@@ -64,7 +64,8 @@ func (p *placer) placeRevealed(now int64, requestNumber int32, actions *policy.A
 	return p.assignDevices(now, actions)
 }
 
-// placeUnplaced gives devices to the tasks of a request that have none, after they have lost their device or a device came back. It returns false if no device can run one of them.
+// placeUnplaced gives devices to the tasks of a request that have none, after they have lost their device or a device came back.
+// It returns false if no device can run one of them.
 func (p *placer) placeUnplaced(now int64, request *request, actions *policy.Actions) bool {
 	p.forgetExpected(request)
 	p.tasksToPlace = p.tasksToPlace[:0]
@@ -88,7 +89,8 @@ func (p *placer) adoptExpected(now int64, request *request, actions *policy.Acti
 	// Compare the segment with what was expected. Its tasks are the last of the revealed ones.
 	newTasks := request.revealedTasks[len(request.revealedTasks)-newCount:]
 	for i, taskID := range newTasks {
-		if p.registry.tasks[taskID].kindNumber != p.registry.tasks[request.expectedTasks[i]].kindNumber || p.registry.tasks[request.expectedTasks[i]].progress != taskQueued {
+		expectedTask := &p.registry.tasks[request.expectedTasks[i]]
+		if p.registry.tasks[taskID].kindNumber != expectedTask.kindNumber || expectedTask.progress != taskQueued {
 			return false
 		}
 	}
@@ -159,7 +161,8 @@ func (p *placer) addExpected(request *request) {
 		for _, offset := range taskKind.Inputs {
 			input := int32(-1)
 			if position := len(request.revealedTasks) + len(request.expectedTasks) - int(offset); offset > 0 && position >= 0 {
-				if input = p.taskAt(request, position); p.registry.tasks[input].progress != taskEnded {
+				input = p.taskAt(request, position)
+				if p.registry.tasks[input].progress != taskEnded {
 					task.pendingInputs++
 				}
 			}
@@ -267,7 +270,8 @@ func (p *placer) makeJob(now int64) {
 func (p *placer) setJobState(now int64, task *task, jobTask *jobTask) {
 	// Without a kept state (KeepNone) no device has it, and it is recomputed in any case.
 	source := &p.registry.tasks[task.stateSource]
-	if jobTask.recomputeTime = source.sessionState.recomputeTime; source.progress == taskUnplaced && p.cluster.options.KeepStates != KeepNone {
+	jobTask.recomputeTime = source.sessionState.recomputeTime
+	if source.progress == taskUnplaced && p.cluster.options.KeepStates != KeepNone {
 		jobTask.stateSource = p.jobIndex[task.stateSource]
 		return
 	}

@@ -196,7 +196,8 @@ func (p *Policy) revealTask(now int64, event *policy.Event, actions *policy.Acti
 
 	// Plan the request once the segment is complete.
 	request.segmentTasks++
-	if request.unrevealedTasks--; request.unrevealedTasks > 0 {
+	request.unrevealedTasks--
+	if request.unrevealedTasks > 0 {
 		return
 	}
 	if request.firstSegmentTasks == 0 {

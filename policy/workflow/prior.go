@@ -43,7 +43,8 @@ func (p *Policy) learnRecordedPath(app int32, recordedPath *flow.RecordedPath, t
 	var taskKinds, reads []int32
 	for taskIndex := range recordedPath.Tasks {
 		task := &recordedPath.Tasks[taskIndex]
-		if reads = append(reads[:0], task.Reads...); len(reads) == 0 {
+		reads = append(reads[:0], task.Reads...)
+		if len(reads) == 0 {
 			reads = append(reads, 0)
 		}
 		taskKinds = append(taskKinds, p.Table().TokenNumber(task.Service, task.Work, reads))
@@ -70,9 +71,14 @@ func (p *Policy) learnRecordedPath(app int32, recordedPath *flow.RecordedPath, t
 // addPathDemand adds the demand for networks of a recorded path of tasks that is expected `rate` times per second, before the first
 // request. It also adds to busyShare the share of all device time that these tasks take.
 func (d *networkDemand) addPathDemand(tables *deviceTables, recordedPath *flow.RecordedPath, rate float64) {
+	ratePerNs := rate / 1e9
 	for taskIndex := range recordedPath.Tasks {
-		profile := &tables.services[recordedPath.Tasks[taskIndex].Service]
-		d.rates[profile.network] += rate / 1e9
-		d.busyShare += rate / 1e9 * float64(scaleTime(profile.minTaskTime, factorFromMillionths(recordedPath.Tasks[taskIndex].Work))) / float64(len(tables.planDevice))
+		task := &recordedPath.Tasks[taskIndex]
+		profile := &tables.services[task.Service]
+		d.rates[profile.network] += ratePerNs
+
+		// A task takes at least the time of the quickest kind of device.
+		taskTime := scaleTime(profile.minTaskTime, factorFromMillionths(task.Work))
+		d.busyShare += ratePerNs * float64(taskTime) / float64(len(tables.planDevice))
 	}
 }

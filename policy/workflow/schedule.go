@@ -162,7 +162,8 @@ func (s *scheduler) computeArrivals(job *job, taskIndex int32) bool {
 		// An input without a device arrives from its row of earliest ends. Equal rows count once, unless a session state comes with
 		// them.
 		carriesState := input == job.tasks[taskIndex].stateSource
-		if input = s.rowOf[input]; !carriesState && s.sharesRow(job.inputsOf(taskIndex)[:i], input) {
+		input = s.rowOf[input]
+		if !carriesState && s.sharesRow(job.inputsOf(taskIndex)[:i], input) {
 			continue
 		}
 		isLate = s.resetArrivals(isLate)
@@ -179,7 +180,7 @@ func (s *scheduler) computeArrivals(job *job, taskIndex int32) bool {
 
 // transferTimes returns how long, in ns, the output of a task (source, with the index input in the job) takes to a task that reads it: to
 // another device of the node, and to another node. If the reader also continues the session state of source, the times are at least those
-// after which it can use the state, moved or recomputed.
+// after which it can use the state, moved or recomputed. The tables have these as parts of the time to recompute the state, in fixed point.
 func (s *scheduler) transferTimes(reader, source *jobTask, input int32) (nearTime, farTime int64) {
 	nearTime, farTime = s.tables.sameNodeTimes[source.service], s.tables.otherNodeTimes[source.service]
 	if reader.recomputeTime > 0 && reader.stateSource == input {

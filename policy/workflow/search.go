@@ -219,7 +219,12 @@ func (s *search) placeTasksFrom(job *job, taskIndex int32, lastEnd, endSum int64
 
 		// Stop if no device is left. Once there is a schedule, stop if this branch ends later than that, or if the search is done: the schedule
 		// has reached the bound, or the steps are used up.
-		if candidate.cost >= farFuture || s.bestLastEnd < farFuture && (max(lastEnd, candidate.cost+s.minRemaining[taskIndex]) > s.bestLastEnd || s.bestLastEnd <= s.endBound || s.steps > s.maxSteps) {
+		if candidate.cost >= farFuture {
+			return
+		}
+		endsLater := max(lastEnd, candidate.cost+s.minRemaining[taskIndex]) > s.bestLastEnd
+		isDone := s.bestLastEnd <= s.endBound || s.steps > s.maxSteps
+		if s.bestLastEnd < farFuture && (endsLater || isDone) {
 			return
 		}
 		level.placements[i].cost = farFuture // so that it is not tried again

@@ -92,7 +92,8 @@ func (r *sequenceRunner) advanceProgress(device *device, deviceIndex int32, now 
 	sequenceCount := int32(len(device.runningTasks))
 	for _, taskID := range device.runningTasks {
 		task := &r.registry.tasks[taskID]
-		task.sequence.remainingPart = max(0, task.sequence.remainingPart-float64(now-device.progressCountedAt)/float64(r.tables.batchTime(task.service, deviceIndex, sequenceCount, task.workFactor)))
+		donePart := float64(now-device.progressCountedAt) / float64(r.tables.batchTime(task.service, deviceIndex, sequenceCount, task.workFactor))
+		task.sequence.remainingPart = max(0, task.sequence.remainingPart-donePart)
 	}
 	device.progressCountedAt = now
 }
@@ -131,7 +132,8 @@ func (r *sequenceRunner) endSequence(deviceIndex, taskID int32, now int64) {
 }
 
 // causesDrain returns true if a task that waits on a device makes the language model there drain, which means to take no new sequences.
-// The task is of another service, could run next, and its network is loaded or needs the memory.
+// The task is of another service and waits only for the device and its network. That network is loaded, or it can be loaded only when
+// memory is freed.
 func (r *sequenceRunner) causesDrain(device *device, task *task) bool {
 	if !task.isRevealed() || task.service == device.runningService || task.pendingInputs > 0 || task.inputsDevice != task.deviceIndex || task.stateInTransit {
 		return false

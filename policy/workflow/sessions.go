@@ -283,14 +283,14 @@ func (s *stateStore) stateValue(taskID int32) float64 {
 		if successor.progress == taskQueued && successor.deviceIndex != state.deviceIndex {
 			return 0 // that task recomputes it elsewhere
 		}
-		returnShare, expectedWait = 1, float64(max(minExpectedWait, successor.endsAt-s.cluster.demand.valuedAt))
+		returnShare, expectedWait = 1, float64(max(minExpectedWait, successor.endsAt-s.cluster.demand.valuedAt)) // valuedAt is about now
 	}
 	return returnShare * float64(state.recomputeTime) / expectedWait / float64(state.bytes)
 }
 
 // fetchState orders that the session state which a task continues is moved to the task's device, if that is quicker than recomputing it and
-// memory can be freed. It does nothing unless the state is stored on another device, is not being moved, and Options.KeepStates is
-// KeepByValue.
+// memory can be freed. It does nothing unless the state is stored on another device, is not being moved, no other task continues it
+// (nextTask), and Options.KeepStates is KeepByValue.
 func (b *batchRunner) fetchState(now int64, taskID int32, actions *policy.Actions) {
 	task := &b.registry.tasks[taskID]
 	if task.stateSource < 0 || task.stateInTransit {

@@ -76,8 +76,8 @@ type registry struct {
 func (r *registry) newTask(requestNumber, taskNumber, service int32, workFactor int64) int32 {
 	taskID := slots.Take(&r.tasks, &r.freeTasks)
 	// The entry may be that of an earlier task, whose memory for inputs is used again. -1 stands for no device and no task.
-	k := &r.tasks[taskID]
-	*k = task{requestNumber: requestNumber, taskNumber: taskNumber, service: service, workFactor: workFactor, inputs: k.inputs[:0], progress: taskUnplaced, deviceIndex: -1, inputsTarget: -1, inputsDevice: -1, stateSource: -1, sessionState: sessionState{deviceIndex: -1, moveTarget: -1, nextTask: -1}}
+	entry := &r.tasks[taskID]
+	*entry = task{requestNumber: requestNumber, taskNumber: taskNumber, service: service, workFactor: workFactor, inputs: entry.inputs[:0], progress: taskUnplaced, deviceIndex: -1, inputsTarget: -1, inputsDevice: -1, stateSource: -1, sessionState: sessionState{deviceIndex: -1, moveTarget: -1, nextTask: -1}}
 	return taskID
 }
 
@@ -99,9 +99,9 @@ func (r *registry) openRequest(requestNumber int32) *request {
 	for int(requestNumber) >= len(r.requests) {
 		r.requests = append(r.requests, request{})
 	}
-	q := &r.requests[requestNumber]
-	*q = request{isOpen: true, feature: predict.NoFeature, neededTime: q.neededTime[:0], revealedTasks: q.revealedTasks[:0], expectedTasks: q.expectedTasks[:0], taskKinds: q.taskKinds[:0]}
-	return q
+	entry := &r.requests[requestNumber]
+	*entry = request{isOpen: true, feature: predict.NoFeature, neededTime: entry.neededTime[:0], revealedTasks: entry.revealedTasks[:0], expectedTasks: entry.expectedTasks[:0], taskKinds: entry.taskKinds[:0]}
+	return entry
 }
 
 // assignNumber records which task a task number, by which events name it, stands for from now on.

@@ -30,7 +30,8 @@ type heapEntry struct {
 func (entry *heapEntry) isBefore(other *heapEntry) bool { return entry.lessBit(other) == 1 }
 
 // lessBit returns 1 if an entry comes before another one, else 0. It has no branch, because the processor could not
-// predict it: it subtracts the times and ranks as numbers of 128 bits, and returns the borrow.
+// predict it: it subtracts the times and ranks as unsigned numbers of 128 bits, and returns the borrow. The sign bit of
+// the times is inverted, which orders signed numbers as unsigned ones.
 func (entry *heapEntry) lessBit(other *heapEntry) int {
 	const sign = 1 << 63
 	_, less := bits.Sub64(entry.rank, other.rank, 0)

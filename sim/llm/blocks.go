@@ -26,8 +26,8 @@ type cachedPrefix struct {
 	prev, next int32 // in the order of use; -1 at the ends
 }
 
-// init empties a KV memory and sets its size to a number of tokens, in blocks of `size` tokens. With cache it keeps
-// prefixes of sessions.
+// init empties a KV memory and sets its size to a number of tokens, in blocks of blockTokens tokens. With hasCache it
+// keeps prefixes of sessions.
 func (b *blockStore) init(tokens int64, blockTokens int32, hasCache bool) {
 	*b = blockStore{blockTokens: blockTokens, totalBlocks: tokens / int64(blockTokens), hasCache: hasCache, oldest: -1, newest: -1}
 	if hasCache {
@@ -53,7 +53,11 @@ func (b *blockStore) takeBlocks(blocks int64) {
 // dropPrefixes removes prefixes, the least recently used first and each from its end, until the rest fits the free
 // blocks. A prefix is the start of a session's context, which free blocks still hold.
 func (b *blockStore) dropPrefixes() {
-	for excess := b.prefixBlocks - b.freeBlocks(); excess > 0; excess = b.prefixBlocks - b.freeBlocks() {
+	for {
+		excess := b.prefixBlocks - b.freeBlocks()
+		if excess <= 0 {
+			return
+		}
 		if prefix := &b.prefixes[b.oldest]; prefix.blocks > excess {
 			prefix.blocks -= excess
 			b.prefixBlocks -= excess

@@ -111,8 +111,9 @@ func (instance *Instance) admit(slot int32) bool {
 		return false
 	}
 
-	// Context that was swapped out or is cached need not be computed (contextDone tokens are there). At least one token of
-	// contextNeeded is computed. A cached prefix is used up: its blocks are the sequence's now.
+	// Context that was swapped out or is cached need not be computed (contextDone tokens are there). But at least one token
+	// of contextNeeded is computed, and of a cached prefix only whole blocks are used. The prefix is used up: its blocks are
+	// the sequence's now.
 	instance.waiting.remove(0)
 	sequence.contextDone = 0
 	if sequence.inHostMemory {
