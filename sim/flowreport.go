@@ -175,9 +175,10 @@ func poolFlows(pooled *Result, results []*Result) {
 func (f *FlowResult) addRun(other *FlowResult) {
 	f.Requests, f.Good, f.Late, f.Dropped = f.Requests+other.Requests, f.Good+other.Good, f.Late+other.Late, f.Dropped+other.Dropped
 	f.DeviceTime += other.DeviceTime
-	f.Bound += other.Bound
-	if other.Bound < 0 {
+	if f.Bound < 0 || other.Bound < 0 {
 		f.Bound = -1
+	} else {
+		f.Bound += other.Bound
 	}
 	for i := range other.Modules {
 		f.Modules[i].addRun(&other.Modules[i])

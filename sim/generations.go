@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -211,11 +212,10 @@ func poolGenerated(pooled *Result, results []*Result) {
 		}
 		for i := range result.Generation.Segments {
 			sum, segment := &total.Segments[i], &result.Generation.Segments[i]
-			ttft, tpot := append(sum.TTFT, segment.TTFT...), append(sum.TPOT, segment.TPOT...)
-			if *sum = *segment; segment.Model == "" {
-				sum.Model = total.Segments[i].Model
-			}
-			sum.TTFT, sum.TPOT = ttft, tpot
+			joined := *segment
+			joined.Model = cmp.Or(segment.Model, sum.Model) // a run in which no sequence of the step ended has no name
+			joined.TTFT, joined.TPOT = append(sum.TTFT, segment.TTFT...), append(sum.TPOT, segment.TPOT...)
+			*sum = joined
 		}
 	}
 	pooled.setGenerated(total)

@@ -198,17 +198,18 @@ func (shares *pathShares) updateNodeShares(appIndex int32, app *flow.Application
 // of a service in the table. For a token that follows none, such as the end of the request, it returns the first outcome
 // without an edge, which leads nowhere.
 func (shares *pathShares) outcomeOf(app *flow.Application, branch *flow.Node, token int32) int32 {
-	endOutcome := int32(0)
 	for _, edge := range branch.Outputs {
-		switch {
-		case edge.Outcome < 0:
-		case shares.tokens[app.Nodes[edge.To].Service] == token:
+		if edge.Outcome >= 0 && shares.tokens[app.Nodes[edge.To].Service] == token {
 			return edge.Outcome
-		case edge.Outcome == endOutcome:
-			endOutcome++
 		}
 	}
-	return min(endOutcome, int32(len(branch.OutcomeChances)-1))
+	lastOutcome := int32(len(branch.OutcomeChances) - 1)
+	for outcome := range lastOutcome {
+		if !slices.ContainsFunc(branch.Outputs, func(edge flow.Edge) bool { return edge.Outcome == outcome }) {
+			return outcome
+		}
+	}
+	return lastOutcome
 }
 
 // pathShare returns which share of the requests of an application that are at a node take a path (node indexes) from
