@@ -38,6 +38,9 @@ var (
 	Llama70BX4 = llm.Model{Iteration: formats.Iteration{BaseNS: 43.3e6, SequenceNS: 182500, ContextNS: 372, PromptNS: 242300, AttentionNS: .1}, KVTokens: 433000, MaxSequences: 128, TokenBytes: 327680}
 )
 
+// Options are those of the instances.
+var Options = llm.Options{TokenBudget: 2048, BlockTokens: 16}
+
 // Rows of the files of lengths that are used; longer prompts are cut.
 const (
 	mostPrompt = 8000
@@ -67,7 +70,7 @@ func Queues(data string) ([]Queue, error) {
 		for i := range lengths {
 			lengths[i].ArrivedAt = 0
 		}
-		out = append(out, Queue{Name: c.instance + ", " + c.lengths, Model: c.model, Options: llm.Options{TokenBudget: 2048, BlockTokens: 16}, Lengths: lengths})
+		out = append(out, Queue{Name: c.instance + ", " + c.lengths, Model: c.model, Options: Options, Lengths: lengths})
 	}
 	return out, nil
 }
@@ -156,6 +159,18 @@ func (q *Queue) Halves() [2]*Queue {
 	return [2]*Queue{&first, &second}
 }
 
+// Interleaved are the queue with every other block of so many rows, from the first on, and with those between.
+func (q *Queue) Interleaved(block int) [2]*Queue {
+	parts := [2]Queue{*q, *q}
+	parts[0].Lengths, parts[1].Lengths = nil, nil
+	n := 0
+	for rows := range slices.Chunk(q.Lengths, block) {
+		parts[n%2].Lengths = append(parts[n%2].Lengths, rows...)
+		n++
+	}
+	return [2]*Queue{&parts[0], &parts[1]}
+}
+
 // Backwards is the queue with its rows from the last to the first: what drifted up drifts down.
 func (q *Queue) Backwards() *Queue {
 	out := *q
@@ -170,6 +185,15 @@ func (q *Queue) Drain(list []llm.Request) ([]llm.Outcome, llm.Counts, error) {
 	return llm.ServeAll(q.Options, q.Model, list)
 }
 
+// Calibrate fits an estimator to a queue that the instance drains.
+func (q *Queue) Calibrate(list []llm.Request) (*vqueue.RCT, error) {
+	out, _, err := q.Drain(list)
+	if err != nil {
+		return nil, fmt.Errorf("draining a queue: %w", err)
+	}
+	return vqueue.Calibrate(Timed(list, out), batch(out))
+}
+
 // Timed is a drained queue as an estimator is calibrated on it: in order of start.
 func Timed(list []llm.Request, out []llm.Outcome) []vqueue.CalibrationRequest {
 	served := make([]vqueue.CalibrationRequest, len(list))
@@ -180,8 +204,8 @@ func Timed(list []llm.Request, out []llm.Outcome) []vqueue.CalibrationRequest {
 	return served
 }
 
-// Batch is the mean number of requests that ran at once while others waited.
-func Batch(out []llm.Outcome) float64 {
+// batch is the mean number of requests that ran at once while others waited.
+func batch(out []llm.Outcome) float64 {
 	var last, sum time.Duration
 	for _, o := range out {
 		last = max(last, o.FirstIteration)
