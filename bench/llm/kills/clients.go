@@ -10,9 +10,10 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"inferplan/testkit/llm/fake"
 )
@@ -25,7 +26,6 @@ type clients struct {
 	outcomes  []outcome
 	sent      atomic.Int64
 	answered  atomic.Int64
-	pause     atomic.Int64 // longest of a stream under way, nanoseconds
 	done      chan struct{}
 }
 
@@ -34,6 +34,7 @@ type outcome struct {
 	ids   map[string]bool
 	text  string
 	sends int
+	pause time.Duration // longest of a stream under way
 }
 
 const atOnce = 48
@@ -49,22 +50,17 @@ func tokens(i int) int    { return 20 + i%20 }
 // run has all requests answered.
 func (c *clients) run(ctx context.Context) {
 	defer close(c.done)
-	next := make(chan int)
-	var wg sync.WaitGroup
-	for range atOnce {
-		wg.Go(func() {
-			for i := range next {
-				c.insist(ctx, i)
-				c.answered.Add(1)
-			}
-		})
-	}
+	var group errgroup.Group
+	group.SetLimit(atOnce)
 	for i := range c.outcomes {
-		next <- i
+		group.Go(func() error {
+			c.insist(ctx, i)
+			c.answered.Add(1)
+			return nil
+		})
 		c.sent.Add(1)
 	}
-	close(next)
-	wg.Wait()
+	_ = group.Wait() // insist does not fail
 }
 
 // insist asks until there is an answer.
@@ -136,20 +132,20 @@ func (c *clients) send(ctx context.Context, address string, i int, o *outcome) e
 		}
 		o.text = a.text()
 	case 1:
-		o.text, err = c.streamed(resp.Body)
+		o.text, err = o.streamed(resp.Body)
 	}
 	return err
 }
 
 // streamed is the text of a whole stream. Its longest pause counts from the first piece.
-func (c *clients) streamed(r io.Reader) (string, error) {
+func (o *outcome) streamed(r io.Reader) (string, error) {
 	var text strings.Builder
 	var last time.Time
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		now := time.Now()
 		if !last.IsZero() {
-			longest(&c.pause, now.Sub(last))
+			o.pause = max(o.pause, now.Sub(last))
 		}
 		last = now
 		data, ok := strings.CutPrefix(lines.Text(), "data: ")
@@ -162,12 +158,6 @@ func (c *clients) streamed(r io.Reader) (string, error) {
 		}
 	}
 	return "", errors.Join(errors.New("the stream broke off"), lines.Err())
-}
-
-// longest keeps the longer of two times.
-func longest(kept *atomic.Int64, d time.Duration) {
-	for old := kept.Load(); int64(d) > old && !kept.CompareAndSwap(old, int64(d)); old = kept.Load() {
-	}
 }
 
 // find asks for a request by its id. If it has not ended, the text is empty.
@@ -196,7 +186,8 @@ func (c *clients) find(ctx context.Context, address, id string) (string, error) 
 // tally counts the outcomes of the requests.
 type tally struct {
 	wrong        []string
-	again, later int
+	again, later int // requests that were sent more than once, and those whose clients went away
+	pause        time.Duration
 }
 
 // tally holds the answers against those of undisturbed runs, and asks for each by its id.
@@ -230,6 +221,7 @@ func (c *clients) tally(ctx context.Context) (t tally) {
 		if problem != "" {
 			t.wrong = append(t.wrong, fmt.Sprintf("request %d: %s", i, problem))
 		}
+		t.pause = max(t.pause, o.pause)
 		if o.sends > 1 {
 			t.again++
 		}
