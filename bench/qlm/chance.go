@@ -66,11 +66,11 @@ func lateIn(p *vqueue.Problem, s *vqueue.Assignment, rng *rand.Rand) (late, whol
 			if g.Model != model {
 				t, model = t+def.Setup[g.Model], g.Model
 			}
-			own := stoch.Normal{Mu: c.Work, Sigma: c.Work * variation / math.Sqrt(g.Size)}
-			took := max(0, own.Quantile(rng.Float64())) * future.QueueFactors[0][q]
-			t += took
+			work := stoch.Normal{Mu: c.Work, Sigma: c.Work * variation / math.Sqrt(g.Size)}
+			duration := max(0, work.Quantile(rng.Float64())) * future.QueueFactors[0][q]
+			t += duration
 			if after := t + c.Residence - g.Deadline[vqueue.Quantiles-1]; after > 0 {
-				late += g.Size * min(after/took, 1)
+				late += g.Size * min(after/duration, 1)
 				whole += g.Size
 			}
 		}

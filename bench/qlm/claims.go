@@ -83,8 +83,8 @@ func ablationClaims(r *instrument.Run, s *swept) {
 	}
 	warm, single := s.ahead(0, "no warm start"), s.at(1, "QLM").urgent()
 	s.paper(r, "warm start contributes most with several models", "most", warm, "points lost without it on W_A", note+" most: "+most, most == "no warm start", warm > noise)
-	unordered, kept := single-s.at(1, "no ordering").urgent(), single-s.at(1, "no eviction").urgent()
-	s.paper(r, "scheduling and eviction help interactive requests with one model", "more than 2 each", unordered, "points of the 30 s class lost without an order on W_B", fmt.Sprintf("without eviction %.1f", kept), unordered > noise, kept > noise)
+	withoutOrder, withoutEviction := single-s.at(1, "no ordering").urgent(), single-s.at(1, "no eviction").urgent()
+	s.paper(r, "scheduling and eviction help interactive requests with one model", "more than 2 each", withoutOrder, "points of the 30 s class lost without an order on W_B", fmt.Sprintf("without eviction %.1f", withoutEviction), withoutOrder > noise, withoutEviction > noise)
 	swap := s.slower(1, "no state swap", "QLM")
 	s.paper(r, "the state swap raises throughput with one model", "above 0", swap, "% lost without it on W_B",
 		fmt.Sprintf("%.1f evictions per 100 requests there: what runs is due about as soon as what waits", s.at(1, "QLM").evicted()), swap > 1)

@@ -14,7 +14,7 @@ import (
 type bench struct {
 	small       bool // the first cases of each part only
 	rows, seeds int  // of the trace, of each point of the sweeps
-	measured    int  // parts so far
+	measured    int  // parts, without an error
 	traces      func() (*fleet.Data, error)
 }
 
@@ -43,8 +43,11 @@ func (b *bench) parts() []instrument.Part {
 	for i := range list {
 		measure := list[i].Measure
 		list[i].Measure = func(r *instrument.Run, t *table.Table) error {
-			b.measured++
-			return measure(r, t)
+			err := measure(r, t)
+			if err == nil {
+				b.measured++
+			}
+			return err
 		}
 	}
 	others := len(list)

@@ -52,11 +52,11 @@ func with(m llm.Model, sequences int32) *llm.Model {
 }
 
 // family is that of a model.
-func family(of int) int {
-	if of >= firstBig {
+func family(model int) int {
+	if model >= firstBig {
 		return llama
 	}
-	return of % 2
+	return model % 2
 }
 
 // Rates of weights and KV, in bytes a second and device.
@@ -139,10 +139,10 @@ func devices(kind int) float64 {
 
 // loads returns how long the weights of a family are loaded on a kind, from the host's memory and from storage.
 func loads(family, kind int) *formats.ModelLoads {
-	from := func(rate float64) document.Micros {
+	at := func(rate float64) document.Micros {
 		return document.Micros(time.Duration(weights[family] / rate / devices(kind) * 1e9))
 	}
-	return &formats.ModelLoads{WarmUS: from(fromHost), ColdUS: from(fromStorage)}
+	return &formats.ModelLoads{WarmUS: at(fromHost), ColdUS: at(fromStorage)}
 }
 
 // tables are the fleet of a case. Instance d begins with the d-th, modulo their number, of the models that it can run; three
@@ -151,9 +151,9 @@ func (c *Case) tables(e *calibrated) (*policy.Tables, error) {
 	w, plan := c.Workload, &formats.QueuePlan{}
 	t := &policy.Tables{Kinds: kindNames[:], KindCounts: make([]int32, numKinds)}
 	queues := &vqueue.Tables{}
-	for n, of := range w.Models {
-		f := family(of)
-		profile := formats.LLMProfile{Model: modelName(of), WeightBytes: 1}
+	for n, model := range w.Models {
+		f := family(model)
+		profile := formats.LLMProfile{Model: modelName(model), WeightBytes: 1}
 		for k, m := range hosted[f] {
 			if m != nil {
 				profile.KVBytesPerToken = m.TokenBytes
@@ -163,9 +163,9 @@ func (c *Case) tables(e *calibrated) (*policy.Tables, error) {
 		plan.Models = append(plan.Models, profile)
 		for class := range Classes {
 			slo := w.slo(class)
-			t.Models = append(t.Models, policy.Model{Name: modelName(of), Class: fmt.Sprint(slo), SLO: slo, RPS: c.RPS * w.popularity()[n] * w.shares()[class]})
+			t.Models = append(t.Models, policy.Model{Name: modelName(model), Class: fmt.Sprint(slo), SLO: slo, RPS: c.RPS * w.popularity()[n] * w.shares()[class]})
 			plan.Classes = append(plan.Classes, formats.QueueClass{})
-			c.estimate(e, queues, of)
+			c.estimate(e, queues, model)
 		}
 	}
 
@@ -180,9 +180,9 @@ func (c *Case) tables(e *calibrated) (*policy.Tables, error) {
 		t.KindCounts[k]++
 		pools[k].Count++
 		in := formats.QueueInstance{Device: kindNames[k], FirstDevice: d, TensorParallel: 1, TokenBudget: int(instance.Options.TokenBudget), NoPrefixCache: true}
-		for n, of := range w.Models {
-			if m := hosted[family(of)][k]; m != nil {
-				in.Models, in.Sequences = append(in.Models, modelName(of)), append(in.Sequences, int(m.MaxSequences))
+		for n, model := range w.Models {
+			if m := hosted[family(model)][k]; m != nil {
+				in.Models, in.Sequences = append(in.Models, modelName(model)), append(in.Sequences, int(m.MaxSequences))
 				queues.AllowedDevices[n] = append(queues.AllowedDevices[n], int32(d))
 			}
 		}
@@ -199,25 +199,25 @@ func (c *Case) tables(e *calibrated) (*policy.Tables, error) {
 	return t, nil
 }
 
-func modelName(of int) string { return "model-" + strconv.Itoa(of) }
+func modelName(model int) string { return "model-" + strconv.Itoa(model) }
 
 // estimate adds the estimators of a served model, plain and of mega prompts.
-func (c *Case) estimate(e *calibrated, queues *vqueue.Tables, of int) {
+func (c *Case) estimate(e *calibrated, queues *vqueue.Tables, model int) {
 	w := c.Workload
 	for _, mega := range []bool{false, true} {
 		for k := range numKinds {
 			r := vqueue.RCT{}
-			if p := e.plain[family(of)][k]; p != nil {
+			if p := e.plain[family(model)][k]; p != nil {
 				r = *p
 			}
-			if mega && of == 0 && w.MegaPrompt > 0 && k == a100 {
+			if mega && model == 0 && w.MegaPrompt > 0 && k == a100 {
 				r = *e.mega
 			}
 			queues.RCT = append(queues.RCT, r)
 		}
 	}
 	mega := int32(0)
-	if of == 0 {
+	if model == 0 {
 		mega = w.MegaPrompt
 	}
 	queues.MegaTokens = append(queues.MegaTokens, mega)

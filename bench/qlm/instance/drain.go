@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	"inferplan/formats"
@@ -75,56 +75,34 @@ func Queues(data string) ([]Queue, error) {
 	return out, nil
 }
 
-// ReadRows takes the columns input_tokens, output_tokens and, where there is one,
-// t_s of a CSV: its first 20000 rows with tokens. Longer prompts than most are cut.
+// ReadRows takes the columns input_tokens, output_tokens and, where there is one, t_s of a CSV: its first 20000 rows with tokens.
+// Longer prompts than most are cut.
 func ReadRows(path string, most int) ([]llm.Request, error) {
-	f, err := csvfile.Open(path)
+	t, err := csvfile.OpenTable(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading lengths: %w", err)
 	}
-	defer f.Close()
-	t, err := csvfile.NewTable(f)
-	if err != nil {
+	defer t.Close()
+	if err := t.Require("input_tokens", "output_tokens"); err != nil {
 		return nil, err
 	}
-	at, when := [2]int{-1, -1}, -1
-	for i, name := range t.Header {
-		switch name {
-		case "input_tokens":
-			at[0] = i
-		case "output_tokens":
-			at[1] = i
-		case "t_s":
-			when = i
-		}
-	}
-	if at[0] < 0 || at[1] < 0 {
-		return nil, t.Fail(0, "", "no column input_tokens or output_tokens", "both")
-	}
+	_, timed := t.Column("t_s")
 	var out []llm.Request
-	for len(out) < mostRows {
-		err := t.Next()
-		if errors.Is(err, io.EOF) {
-			break
+	err = t.EachRow(func() error {
+		r := llm.Request{Prompt: int32(min(t.WholeNumber("input_tokens", 0, math.MaxInt32), most)), Output: int32(t.WholeNumber("output_tokens", 0, math.MaxInt32))}
+		if timed >= 0 {
+			r.ArrivedAt = time.Duration(t.Number("t_s", 0, 1e9) * 1e9)
 		}
-		if err != nil {
-			return nil, err
+		if r.Prompt > 0 && r.Output > 0 {
+			out = append(out, r)
 		}
-		var n [2]int64
-		for k, i := range at {
-			if n[k], err = strconv.ParseInt(t.Row[i], 10, 32); err != nil || n[k] < 0 {
-				return nil, t.CellError(i, "a number of tokens")
-			}
+		if len(out) == mostRows {
+			return io.EOF
 		}
-		var seconds float64
-		if when >= 0 {
-			if seconds, err = strconv.ParseFloat(t.Row[when], 64); err != nil || !(seconds >= 0 && seconds < 1e9) {
-				return nil, t.CellError(when, "seconds")
-			}
-		}
-		if n[0] > 0 && n[1] > 0 {
-			out = append(out, llm.Request{ArrivedAt: time.Duration(seconds * 1e9), Prompt: int32(min(n[0], int64(most))), Output: int32(n[1])})
-		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
 	}
 	return out, nil
 }

@@ -84,10 +84,10 @@ func (c *BatchCase) requests(d *Trace, stretch int, lines int) ([]arrivals.Reque
 	}
 	for k := range streams {
 		from := (stretch*n + k*len(d.rows)) / streams % (len(d.rows) - n)
-		own := d.rows[from : from+n]
-		span := (own[n-1].ArrivedAt - own[0].ArrivedAt).Seconds()
-		for _, r := range own {
-			at := (r.ArrivedAt - own[0].ArrivedAt).Seconds() / span * window.Seconds()
+		stream := d.rows[from : from+n]
+		span := (stream[n-1].ArrivedAt - stream[0].ArrivedAt).Seconds()
+		for _, r := range stream {
+			at := (r.ArrivedAt - stream[0].ArrivedAt).Seconds() / span * window.Seconds()
 			out = append(out, arrivals.Request{ArrivedAt: time.Duration(at*1e9) + 1, Model: interactive, PromptTokens: r.Prompt, OutputTokens: r.Output})
 		}
 	}
