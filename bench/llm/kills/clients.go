@@ -100,16 +100,23 @@ func (c *completion) text() string {
 	return c.Choices[0].Text
 }
 
+// call sends a request, and a key by which the server knows it again if it has a body.
+func (c *clients) call(ctx context.Context, method, url string, body []byte, key string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Idempotency-Key", key)
+	}
+	return c.http.Do(req)
+}
+
 // send sends a request.
 func (c *clients) send(ctx context.Context, address string, i int, o *outcome) error {
 	body := fmt.Appendf(nil, `{"model":%q,"prompt":%q,"max_tokens":%d,"stream":%t}`, model, prompt(i), tokens(i), i%3 > 0)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address+"/v1/completions", bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Idempotency-Key", fmt.Sprint("key-", i))
-	resp, err := c.http.Do(req)
+	resp, err := c.call(ctx, http.MethodPost, address+"/v1/completions", body, fmt.Sprint("key-", i))
 	if err != nil {
 		return err
 	}
@@ -117,21 +124,16 @@ func (c *clients) send(ctx context.Context, address string, i int, o *outcome) e
 	if id := resp.Header.Get("X-Request-Id"); id != "" {
 		o.ids[id] = true
 	}
-	if resp.StatusCode == http.StatusBadGateway || resp.StatusCode == http.StatusInternalServerError {
+	switch {
+	case resp.StatusCode == http.StatusBadGateway || resp.StatusCode == http.StatusInternalServerError:
 		o.text = fmt.Sprint("status ", resp.StatusCode) // an end that stays
-		return nil
-	}
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("status %d", resp.StatusCode)
-	}
-	switch i % 3 {
-	case 0:
+	case resp.StatusCode != http.StatusOK:
+		err = fmt.Errorf("status %d", resp.StatusCode)
+	case i%3 == 0:
 		a := &completion{}
-		if err := json.NewDecoder(resp.Body).Decode(a); err != nil {
-			return err
-		}
+		err = json.NewDecoder(resp.Body).Decode(a)
 		o.text = a.text()
-	case 1:
+	case i%3 == 1:
 		o.text, err = o.streamed(resp.Body)
 	}
 	return err
@@ -162,11 +164,7 @@ func (o *outcome) streamed(r io.Reader) (string, error) {
 
 // find asks for a request by its id. If it has not ended, the text is empty.
 func (c *clients) find(ctx context.Context, address, id string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"/v1/completions/"+id, nil)
-	if err != nil {
-		return "", err
-	}
-	resp, err := c.http.Do(req)
+	resp, err := c.call(ctx, http.MethodGet, address+"/v1/completions/"+id, nil, "")
 	if err != nil {
 		return "", err
 	}

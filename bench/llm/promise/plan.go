@@ -117,17 +117,17 @@ func mean(list []time.Duration) (sum document.Micros) {
 // and what loads and unloads took.
 func (p *planned) adopt(s *seen, rows []row) {
 	for i, n := range names {
-		took, planned := 0.0, 0.0
+		served, planned := 0.0, 0.0
 		for _, x := range s.services {
 			if r := rows[x.request]; r.model == n {
-				took, planned = took+float64(x.took), planned+float64(p.took(r))
+				served, planned = served+float64(x.took), planned+float64(p.took(r))
 			}
 		}
 		m := p.instance(i)
 		if planned > 0 {
 			it := &m.Iteration
 			for _, cost := range []*float64{&it.BaseNS, &it.SequenceNS, &it.ContextNS, &it.PromptNS, &it.AttentionNS, &it.CPUNS, &it.CPUSequenceNS} {
-				*cost *= took / planned
+				*cost *= served / planned
 			}
 		}
 		if len(s.loads) > 0 {

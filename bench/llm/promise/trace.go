@@ -52,8 +52,8 @@ func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
 
 // command runs the program.
 func (b *bench) command(ctx context.Context, args ...string) error {
-	if said, err := exec.CommandContext(ctx, program, args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("plan %v: %w\n%s", args, err, said)
+	if output, err := exec.CommandContext(ctx, program, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("plan %v: %w\n%s", args, err, output)
 	}
 	return nil
 }
