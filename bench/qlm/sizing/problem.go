@@ -51,7 +51,7 @@ func words(p *deploy.Problem, l *deploy.Layout) string {
 		}
 		for class, cap := range x.ClassCaps {
 			if cap > 0 {
-				text += fmt.Sprintf(", %d of them %s", cap, p.Classes[class].Name)
+				text += fmt.Sprintf(", at most %d of %s", cap, p.Classes[class].Name)
 			}
 		}
 		if len(models) > 1 {
