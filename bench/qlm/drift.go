@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"inferplan/bench/figures"
+	"inferplan/bench/instrument"
 	"inferplan/bench/qlm/instance"
 	"inferplan/bench/table"
 	"inferplan/policy/vqueue"
@@ -24,34 +24,22 @@ const driftFits = 4
 // furtherBack are the places of the queue for which waits are predicted, by the work in front of them in seconds.
 var furtherBack = [...]float64{15, 30, 60, 120, 240}
 
-// drifted counts predictions, and what came before their 90 % quantiles.
+// drifted counts predictions, and what came before their 90 % quantiles: by the estimator as calibrated, and by what the policy
+// makes of it.
 type drifted struct {
-	Asked int
-	// Starts: by the estimator as calibrated; by one that follows, with the width of a normal; and by what the policy does.
-	Calibrated, Followed, Adapted int
-	AnswersCalibrated, Answers    int                   // the same of answers, as calibrated and as the policy does
-	Ahead, Covered                [len(furtherBack)]int // Asked and Adapted, by the work in front
+	Asked                      int
+	CalibratedStarts, Starts   int
+	CalibratedAnswers, Answers int
 }
 
 func (d *drifted) add(o drifted) {
 	d.Asked += o.Asked
-	d.Calibrated, d.Followed, d.Adapted = d.Calibrated+o.Calibrated, d.Followed+o.Followed, d.Adapted+o.Adapted
-	d.AnswersCalibrated, d.Answers = d.AnswersCalibrated+o.AnswersCalibrated, d.Answers+o.Answers
-	for i := range d.Ahead {
-		d.Ahead[i], d.Covered[i] = d.Ahead[i]+o.Ahead[i], d.Covered[i]+o.Covered[i]
-	}
+	d.CalibratedStarts, d.Starts = d.CalibratedStarts+o.CalibratedStarts, d.Starts+o.Starts
+	d.CalibratedAnswers, d.Answers = d.CalibratedAnswers+o.CalibratedAnswers, d.Answers+o.Answers
 }
 
-// partOf is a part in words; none where there is nothing.
-func partOf(n, of int) string {
-	if of == 0 {
-		return ""
-	}
-	return percent(float64(n) / float64(of))
-}
-
-// of is a share of the predictions.
-func (d *drifted) of(n int) float64 { return float64(n) / float64(d.Asked) }
+// share returns a part of the predictions.
+func (d *drifted) share(n int) float64 { return float64(n) / float64(d.Asked) }
 
 // watched is an instance that serves a queue, and what a policy that follows it has seen so far.
 type watched struct {
@@ -88,8 +76,8 @@ func (w *watched) serve() {
 	for at := time.Second; at < last; at += time.Second {
 		w.hear(at)
 		if at >= w.full && at%foretellEvery == 0 {
-			for i := range furtherBack {
-				w.foretell(at, i)
+			for _, depth := range furtherBack {
+				w.foretell(at, depth)
 			}
 		}
 	}
@@ -139,9 +127,8 @@ func (w *watched) tokens(i int, at time.Duration) float64 {
 	}
 }
 
-// foretell predicts when a request starts that has the work of a place in front of it, and when it is answered.
-func (w *watched) foretell(at time.Duration, place int) {
-	depth := furtherBack[place]
+// foretell predicts when a request starts that has so many seconds of work in front of it, and when it is answered.
+func (w *watched) foretell(at time.Duration, depth float64) {
 	fixed, moved, variance, k := 0.0, 0.0, 0.0, w.started
 	before, now := w.base.RequestWork(), w.now.RequestWork()
 	for ; k < len(w.byStart) && fixed < depth; k++ {
@@ -156,22 +143,18 @@ func (w *watched) foretell(at time.Duration, place int) {
 	began, o := at.Seconds(), w.out[w.byStart[k]]
 	sigma := math.Hypot(math.Sqrt(variance), vqueue.RecommendedObjective.CommonSD*moved)
 	calibrated := stoch.Normal{Mu: began + fixed, Sigma: math.Sqrt(w.base.WaitVariance(fixed))}
-	followed := stoch.Normal{Mu: began + moved, Sigma: sigma}
 	adapted := stoch.Normal{Mu: began + moved, Sigma: sigma * w.cover.Scale()}
 	w.Asked++
-	if w.Ahead[place]++; o.FirstIteration.Seconds() <= adapted.Quantile(0.9) {
-		w.Covered[place]++
-	}
 	for _, x := range []struct {
-		n    *int
-		by   stoch.Dist
-		came time.Duration
+		count    *int
+		forecast stoch.Dist
+		came     time.Duration
 	}{
-		{&w.Calibrated, calibrated, o.FirstIteration}, {&w.Followed, followed, o.FirstIteration}, {&w.Adapted, adapted, o.FirstIteration},
-		{&w.AnswersCalibrated, stoch.NormalPlusValue(calibrated, w.base.Residences), o.LastToken}, {&w.Answers, stoch.NormalPlusValue(adapted, w.base.Residences), o.LastToken},
+		{&w.CalibratedStarts, calibrated, o.FirstIteration}, {&w.Starts, adapted, o.FirstIteration},
+		{&w.CalibratedAnswers, stoch.NormalPlusValue(calibrated, w.base.Residences), o.LastToken}, {&w.Answers, stoch.NormalPlusValue(adapted, w.base.Residences), o.LastToken},
 	} {
-		if x.came.Seconds() <= x.by.Quantile(0.9) {
-			*x.n++
+		if x.came.Seconds() <= x.forecast.Quantile(0.9) {
+			*x.count++
 		}
 	}
 }
@@ -184,11 +167,7 @@ func drift(q *instance.Queue, seed uint64, most int) (drifted, error) {
 	if err != nil {
 		return drifted{}, err
 	}
-	first, _, err := q.Drain(lists[0])
-	if err != nil {
-		return drifted{}, err
-	}
-	r, err := vqueue.Calibrate(instance.Timed(lists[0], first), instance.Batch(first))
+	r, err := q.Calibrate(lists[0])
 	if err != nil {
 		return drifted{}, err
 	}
@@ -203,8 +182,8 @@ func drift(q *instance.Queue, seed uint64, most int) (drifted, error) {
 }
 
 // drifts holds waits that are predicted while a queue is served against what they came to.
-func drifts(b *bench, t *table.Table) error {
-	queues, err := instance.Queues(b.data)
+func (b *bench) drifts(r *instrument.Run, t *table.Table) error {
+	queues, err := instance.Queues(r.Data)
 	if err != nil {
 		return err
 	}
@@ -214,7 +193,7 @@ func drifts(b *bench, t *table.Table) error {
 	}
 	pooled := func(q *instance.Queue, key string) (out drifted, err error) {
 		for seed := range fits {
-			x, err := measured(b.keep, fmt.Sprint(key, q.Name, "/", seed, "/", most), func() (drifted, error) { return drift(q, uint64(seed+1), most) })
+			x, err := instrument.Measured(r, fmt.Sprint(key, q.Name, "/", seed, "/", most), func() (drifted, error) { return drift(q, uint64(seed+1), most) })
 			if err != nil {
 				return out, err
 			}
@@ -222,7 +201,8 @@ func drifts(b *bench, t *table.Table) error {
 		}
 		return out, nil
 	}
-	t.Columns = []string{"queue", "predictions", "starts, as calibrated", "starts, followed, width of a normal", "starts, as the policy does", "answers, as calibrated", "answers, as the policy does", "starts 15 s ahead", "240 s", "starts of the first half by its quarters (tuned)", "the same backwards"}
+	const source = "fitted on the first half of the rows, the second served in its order; starts behind 15 to 240 s of work"
+	t.Columns = []string{"queue", "predictions", "starts, as calibrated", "starts, as the policy does", "answers, as calibrated", "answers, as the policy does", "starts of the first half by its quarters backwards"}
 	starts, answers, turned := 0, 0, 0
 	for i := range queues {
 		q := &queues[i]
@@ -230,45 +210,32 @@ func drifts(b *bench, t *table.Table) error {
 		if err != nil {
 			return err
 		}
-		tuned, err := pooled(q.Halves()[0], "drift tuned/")
-		if err != nil {
-			return err
-		}
 		backwards, err := pooled(q.Halves()[0].Backwards(), "drift backwards/")
 		if err != nil {
 			return err
 		}
-		if near(backwards.of(backwards.Adapted)) {
+		if near(backwards.share(backwards.Starts)) {
 			turned++
 		}
-		last := len(furtherBack) - 1
-		t.Add(q.Name, x.Asked, percent(x.of(x.Calibrated)), percent(x.of(x.Followed)), percent(x.of(x.Adapted)), percent(x.of(x.AnswersCalibrated)), percent(x.of(x.Answers)), partOf(x.Covered[0], x.Ahead[0]), partOf(x.Covered[last], x.Ahead[last]), percent(tuned.of(tuned.Adapted)), percent(backwards.of(backwards.Adapted)))
+		t.Add(q.Name, x.Asked, percent(x.share(x.CalibratedStarts)), percent(x.share(x.Starts)), percent(x.share(x.CalibratedAnswers)), percent(x.share(x.Answers)), percent(backwards.share(backwards.Starts)))
 		for _, c := range []struct {
-			what         string
-			before, with int
-			cases        *int
-		}{{"starts", x.Calibrated, x.Adapted, &starts}, {"answers", x.AnswersCalibrated, x.Answers, &answers}} {
-			share := x.of(c.with)
-			if near(share) {
-				*c.cases++
+			what              string
+			calibrated, moved int
+			covered           *int
+		}{{"starts", x.CalibratedStarts, x.Starts, &starts}, {"answers", x.CalibratedAnswers, x.Answers, &answers}} {
+			f := covers(fmt.Sprintf("estimator, %s: %s before the 90 %% quantile, predicted while the second half is served", q.Name, c.what), source, x.share(c.moved))
+			f.Note = fmt.Sprintf("%.3f as calibrated", x.share(c.calibrated))
+			r.Figure(f)
+			if near(f.Measured) {
+				*c.covered++
 			}
-			b.figures = append(b.figures, figures.Figure{
-				Claim:  fmt.Sprintf("estimator, %s: %s before the 90 %% quantile, predicted while the second half is served", q.Name, c.what),
-				Source: driftSource, Asked: ".85 to .95", Measured: share, Holds: figures.If(near(share)), Note: fmt.Sprintf("%.3f as calibrated", x.of(c.before)),
-			})
 		}
 	}
-	for _, c := range []struct {
-		what, half, source string
-		n                  int
-	}{{"starts", "second half", driftSource, starts}, {"answers", "second half", driftSource, answers}, {"starts", "first half backwards", "by quarters of the rows, from the last to the first; constants were chosen on these quarters", turned}} {
-		b.figures = append(b.figures, figures.Figure{
-			Claim:  fmt.Sprintf("estimator: queues whose %s are covered, predicted while the %s is served", c.what, c.half),
-			Source: c.source, Asked: fmt.Sprint(len(queues)), Measured: float64(c.n), Unit: fmt.Sprintf("of %d", len(queues)), Holds: figures.If(c.n == len(queues)),
-		})
-	}
+	all := float64(len(queues))
+	unit := fmt.Sprintf("of %d", len(queues))
+	r.Exactly("estimator: queues whose starts are covered, predicted while the second half is served", source, all, unit, float64(starts))
+	r.Exactly("estimator: queues whose answers are covered, predicted while the second half is served", source, all, unit, float64(answers))
+	r.Exactly("estimator: queues whose starts are covered, predicted while the first half backwards is served", "by quarters of the rows, from the last to the first; constants were chosen on these quarters", all, unit, float64(turned))
 	t.Note("Fitted on 800 requests of the first half, %d draws. The second half waits at 0 and is served in its order. Every 10 s the starts behind 15, 30, 60, 120 and 240 s of work are predicted, with what was seen so far.", fits)
 	return nil
 }
-
-const driftSource = "fitted on the first half of the rows, the second served in its order; starts behind 15 to 240 s of work"

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"time"
 
+	"inferplan/bench/instrument"
 	"inferplan/bench/table"
 	"inferplan/cputime"
 	"inferplan/formats/seeded"
@@ -23,28 +25,30 @@ type program struct {
 	goal                   queue.Goal
 	z                      float64 // chance constraint
 	scenarios              int
-	small                  bool
 }
 
+// programs to solve; the first small of them are small.
 var programs = []program{
-	{6, 2, 3, 0.45, queue.Completion, 0, 0, true},
-	{8, 2, 3, 0.45, queue.Completion, 0, 0, true},
-	{10, 2, 4, 0.45, queue.Completion, 0, 0, false},
-	{6, 2, 3, 0.9, queue.Tardiness, 0, 0, true},
-	{8, 2, 3, 0.9, queue.Tardiness, 0, 0, false},
-	{10, 2, 4, 0.9, queue.Tardiness, 0, 0, false},
-	{12, 3, 4, 0.9, queue.Tardiness, 0, 0, false},
-	{6, 2, 3, 0.9, queue.LateRequests, 0, 0, true},
-	{8, 2, 3, 0.9, queue.LateRequests, 0, 0, true},
-	{10, 2, 4, 0.9, queue.LateRequests, 0, 0, false},
-	{12, 3, 4, 0.9, queue.LateRequests, 0, 0, false},
-	{16, 4, 4, 0.9, queue.LateRequests, 0, 0, false},
-	{8, 2, 3, 0.9, queue.LateRequests, 1.28, 0, true},
-	{6, 2, 3, 0.9, queue.LateRequests, 0, 5, true},
-	{6, 2, 3, 0.9, queue.LateRequests, 0, 10, false},
-	{8, 2, 3, 0.9, queue.LateRequests, 0, 5, false},
-	{8, 2, 3, 0.9, queue.LateRequests, 0, 10, false},
+	{6, 2, 3, 0.45, queue.Completion, 0, 0},
+	{8, 2, 3, 0.45, queue.Completion, 0, 0},
+	{6, 2, 3, 0.9, queue.Tardiness, 0, 0},
+	{6, 2, 3, 0.9, queue.LateRequests, 0, 0},
+	{8, 2, 3, 0.9, queue.LateRequests, 0, 0},
+	{8, 2, 3, 0.9, queue.LateRequests, 1.28, 0},
+	{6, 2, 3, 0.9, queue.LateRequests, 0, 5},
+	{10, 2, 4, 0.45, queue.Completion, 0, 0},
+	{8, 2, 3, 0.9, queue.Tardiness, 0, 0},
+	{10, 2, 4, 0.9, queue.Tardiness, 0, 0},
+	{12, 3, 4, 0.9, queue.Tardiness, 0, 0},
+	{10, 2, 4, 0.9, queue.LateRequests, 0, 0},
+	{12, 3, 4, 0.9, queue.LateRequests, 0, 0},
+	{16, 4, 4, 0.9, queue.LateRequests, 0, 0},
+	{6, 2, 3, 0.9, queue.LateRequests, 0, 10},
+	{8, 2, 3, 0.9, queue.LateRequests, 0, 5},
+	{8, 2, 3, 0.9, queue.LateRequests, 0, 10},
 }
+
+const smallPrograms = 7
 
 func (c program) String() string {
 	text := fmt.Sprintf("%s %dx%d", c.goal, c.groups, c.queues)
@@ -83,7 +87,7 @@ func (c program) problem() *vqueue.Problem {
 	return p
 }
 
-func (b *bench) solve(c program) (out solved, err error) {
+func (c program) solve(ctx context.Context) (out solved, err error) {
 	p := c.problem()
 	o := queue.Options{Goal: c.goal}
 	if c.z > 0 {
@@ -103,13 +107,13 @@ func (b *bench) solve(c program) (out solved, err error) {
 	s, began := vqueue.NewAssignment(p), cputime.Used()
 	s.InsertGreedily()
 	var x vqueue.Search
-	x.Run(b.ctx, s, seeded.New(1, "search"), 300_000)
+	x.Run(ctx, s, seeded.New(1, "search"), 300_000)
 	out.SearchSeconds = (cputime.Used() - began).Seconds()
-	e, err := m.Solve(b.ctx, highs.Solver{}, milp.Options{MaxNodes: 100_000, TimeLimit: 300 * time.Second}, nil)
+	e, err := m.Solve(ctx, highs.Solver{}, milp.Options{MaxNodes: 100_000, TimeLimit: 300 * time.Second}, nil)
 	if err != nil {
 		return out, err
 	}
-	if err := b.ctx.Err(); err != nil {
+	if err := ctx.Err(); err != nil {
 		return out, err
 	}
 	out.Vars, out.Rows, out.Status = m.Model.NumVars(), m.Model.NumRows(), e.Solution.Status
@@ -125,28 +129,25 @@ func (b *bench) solve(c program) (out solved, err error) {
 // sameValue is the relative difference up to which two objectives are the same.
 const sameValue = 1e-4
 
-func (b *bench) exact(t *table.Table) error {
+func (b *bench) exact(r *instrument.Run, t *table.Table) error {
 	t.Columns = []string{"program", "variables / rows", "status", "CPU s", "value", "bound", "search", "its CPU s", "search: above the optimum, %"}
-	for _, c := range programs {
-		if b.small && !c.small {
-			continue
-		}
-		r, err := measured(b.keep, fmt.Sprint("exact/", c, "/", c.load), func() (solved, error) { return b.solve(c) })
+	for _, c := range first(b, smallPrograms, programs) {
+		x, err := instrument.Measured(r, fmt.Sprint("exact/", c, "/", c.load), func() (solved, error) { return c.solve(r.Ctx) })
 		if err != nil {
 			return err
 		}
-		above := 100 * (r.Searched - r.Value) / math.Abs(r.Value)
-		t.Add(c, fmt.Sprintf("%d / %d", r.Vars, r.Rows), r.Status, fmt.Sprintf("%.1f", r.Seconds), fmt.Sprintf("%.2f", r.Value), fmt.Sprintf("%.2f", r.Bound),
-			fmt.Sprintf("%.2f", r.Searched), fmt.Sprintf("%.2f", r.SearchSeconds), fmt.Sprintf("%.3f", above))
+		above := 100 * (x.Searched - x.Value) / math.Abs(x.Value)
+		t.Add(c, fmt.Sprintf("%d / %d", x.Vars, x.Rows), x.Status, fmt.Sprintf("%.1f", x.Seconds), fmt.Sprintf("%.2f", x.Value), fmt.Sprintf("%.2f", x.Bound),
+			fmt.Sprintf("%.2f", x.Searched), fmt.Sprintf("%.2f", x.SearchSeconds), fmt.Sprintf("%.3f", above))
 		optimal := 0.0
-		if r.Status == milp.Optimal {
+		if x.Status == milp.Optimal {
 			optimal = 1
 		}
 		if c.groups < 16 {
-			b.exactly(fmt.Sprintf("%s: solved to the end", c), "QLM, section 7", 1, "of 1", optimal)
+			r.Exactly(fmt.Sprintf("%s: solved to the end", c), "QLM, section 7", 1, "of 1", optimal)
 		}
-		if c.scenarios == 0 && r.Status == milp.Optimal {
-			b.atMost(fmt.Sprintf("%s: search above the proven optimum", c), "QLM, section 7", 100*sameValue, "%", above)
+		if c.scenarios == 0 && x.Status == milp.Optimal {
+			r.AtMost(fmt.Sprintf("%s: search above the proven optimum", c), "QLM, section 7", 100*sameValue, "%", above)
 		}
 	}
 	t.Note("Queues hold at most an even share of the groups and three more. The search does not know scenarios: it plans at the means there. With z, values are under the exact chance constraint, the bound is the tangent program's.")

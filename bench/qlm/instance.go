@@ -3,81 +3,60 @@ package main
 import (
 	"fmt"
 	"math"
-	"strings"
 
 	"inferplan/bench/figures"
+	"inferplan/bench/instrument"
 	"inferplan/bench/qlm/instance"
 	"inferplan/bench/table"
 	"inferplan/profiler/llmrun"
 )
 
-// instances holds the model of an instance against runs of real servers.
-func (b *bench) instances(t *table.Table) error {
-	runs, err := instance.Bundled(b.data)
+// instances holds the model of an instance against runs of real servers: constants that are fitted to both runs, and those of
+// one run on the other.
+func instances(r *instrument.Run, t *table.Table) error {
+	runs, err := instance.Bundled(r.Data)
 	if err != nil {
 		return err
 	}
 	small, big := runs[0], runs[1]
-	t.Columns = []string{"constants", "run", "per iteration", "per sequence", "mean real/model s", "mean", "p99", "R2", "MAPE", "TPOT", "TPOT p99", "TTFT", "R2 queued", "makespan", "preempted"}
+	t.Columns = []string{"constants", "run", "per iteration", "per sequence", "decode MAPE of the layers", "prefill MAPE", "mean real/model s", "mean", "p99", "R2", "MAPE", "TPOT", "TTFT", "makespan"}
 	for _, c := range []struct {
 		name      string
-		fit       func(...*llmrun.Run) (llmrun.CPUCost, error)
 		on, tests []*llmrun.Run
-		off       float64 // asked of mean, p99 and time per token
-		mean, r2  float64
-		mape      float64 // 0 if it is not asked
+		off       float64 // asked of the mean, as a share
+		r2        float64
+		all       bool // the rest is asked as well
 	}{
-		{"one set for both", llmrun.Calibrate, runs, runs, 0.02, 0.02, 0.99, 0.02},
-		{"fitted on the RTX PRO 6000", llmrun.Calibrate, []*llmrun.Run{big}, []*llmrun.Run{small}, 0, 0.04, 0.98, 0},
-		{"fitted on the RTX 4090", llmrun.Calibrate, []*llmrun.Run{small}, []*llmrun.Run{big}, 0, 0, 0, 0},
-		{"both constants free, fitted on the RTX PRO 6000", llmrun.FitCPU, []*llmrun.Run{big}, []*llmrun.Run{small}, 0, 0, 0, 0},
-		{"both constants free, fitted on the RTX 4090", llmrun.FitCPU, []*llmrun.Run{small}, []*llmrun.Run{big}, 0, 0, 0, 0},
+		{"one set for both", runs, runs, 0.02, 0.99, true},
+		{"fitted on the RTX PRO 6000", []*llmrun.Run{big}, []*llmrun.Run{small}, 0.04, 0.98, false},
 	} {
-		cpu, err := c.fit(c.on...)
+		cpu, err := llmrun.Calibrate(c.on...)
 		if err != nil {
 			return err
 		}
-		for _, r := range c.tests {
-			x, err := r.Compare(cpu)
+		for _, run := range c.tests {
+			x, err := run.Compare(cpu)
 			if err != nil {
 				return err
 			}
-			t.Add(
-				c.name, r.Name, fmt.Sprint(cpu.Iteration), fmt.Sprint(cpu.Sequence), fmt.Sprintf("%.2f / %.2f", x.E2E.Measured, x.E2E.Model), percent(x.E2E.RelativeError()), percent(x.E2EP99.RelativeError()),
-				fmt.Sprintf("%.4f", x.R2), percent(x.MAPE), percent(x.TPOT.RelativeError()), percent(x.TPOTP99.RelativeError()), percent(x.TTFT.RelativeError()), fmt.Sprintf("%.4f", x.QueuedR2), percent(x.Makespan.RelativeError()), x.Preemptions,
-			)
-			name := fmt.Sprintf("instance model, %s, %s: ", c.name, r.Name)
-			add := func(what, unit string, measured, asked float64, atLeast bool) {
-				f := figures.Figure{Claim: name + what, Source: "runs of vLLM 0.19 in LLMServingSim (bench/examples)", Measured: measured, Unit: unit}
-				switch {
-				case asked > 0 && atLeast:
-					f.Asked, f.Holds = fmt.Sprintf("at least %g", asked), figures.If(measured >= asked)
-				case asked > 0:
-					f.Asked, f.Holds = fmt.Sprintf("within %g %%", 100*asked), figures.If(math.Abs(measured) <= asked)
-				}
-				b.figures = append(b.figures, f)
+			mean, p99, tpot := x.E2E.RelativeError(), x.E2EP99.RelativeError(), x.TPOT.RelativeError()
+			t.Add(c.name, run.Name, cpu.Iteration, cpu.Sequence, percent(run.Fit.DecodeMAPE), percent(run.Fit.PrefillMAPE), fmt.Sprintf("%.2f / %.2f", x.E2E.Measured, x.E2E.Model), percent(mean), percent(p99),
+				fmt.Sprintf("%.4f", x.R2), percent(x.MAPE), percent(tpot), percent(x.TTFT.RelativeError()), percent(x.Makespan.RelativeError()))
+			claim := fmt.Sprintf("instance model, %s, %s: ", c.name, run.Name)
+			const source = "runs of vLLM 0.19 in LLMServingSim (bench/examples)"
+			within := func(what, unit string, share float64) {
+				r.Figure(figures.Figure{Claim: claim + what, Source: source, Asked: fmt.Sprintf("within %g %%", 100*c.off), Measured: share, Unit: unit, Holds: figures.If(math.Abs(share) <= c.off)})
 			}
-			add("mean of end-to-end latency", "share off", x.E2E.RelativeError(), c.mean, false)
-			add("p99 of end-to-end latency", "share off", x.E2EP99.RelativeError(), c.off, false)
-			add("time per token", "share off", x.TPOT.RelativeError(), c.off, false)
-			add("MAPE of end-to-end latency", "share", x.MAPE, c.mape, false)
-			add("R2 of end-to-end latency", "", x.R2, c.r2, true)
+			within("mean of end-to-end latency", "share off", mean)
+			if c.all {
+				within("p99 of end-to-end latency", "share off", p99)
+				within("time per token", "share off", tpot)
+				within("MAPE of end-to-end latency", "share", x.MAPE)
+			}
+			r.AtLeast(claim+"R2 of end-to-end latency", source, c.r2, "", x.R2)
 		}
 	}
 	return nil
 }
 
-// fits shows how well an iteration's coefficients fit the measured layers.
-func (b *bench) fits(t *table.Table) error {
-	runs, err := instance.Bundled(b.data)
-	if err != nil {
-		return err
-	}
-	t.Columns = []string{"run", "points", "decode MAPE", "largest", "prefill MAPE", "largest", "KV tokens, as the server reported"}
-	for _, r := range runs {
-		t.Add(r.Name, r.Fit.Points, percent(r.Fit.DecodeMAPE), percent(r.Fit.DecodeMax), percent(r.Fit.PrefillMAPE), percent(r.Fit.PrefillMax), r.Meta.KVTokens)
-	}
-	return nil
-}
-
-func percent(x float64) string { return strings.TrimPrefix(fmt.Sprintf("%+.2f %%", 100*x), "+") }
+func percent(share float64) string { return fmt.Sprintf("%.2f %%", 100*share) }

@@ -1,148 +1,91 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"flag"
 	"fmt"
-	"io"
-	"os"
-	"os/signal"
-	"path/filepath"
-	"slices"
-	"strings"
+	"sync"
 
-	"inferplan/bench/figures"
+	"inferplan/bench/instrument"
 	"inferplan/bench/qlm/fleet"
 	"inferplan/bench/table"
 )
 
-// bench holds everything that the tables are made from.
+// bench holds what the parts have in common.
 type bench struct {
-	ctx     context.Context
-	out     io.Writer
-	keep    *keep
-	figures []figures.Figure
-	data    string // folder of measurements and traces
-	small   bool   // the small cases only
-	rows    int    // of the trace, of a sweep's points
-	seeds   int    // of them
-	dir     string // of results and pictures
-	fleet   *fleet.Data
+	small       bool // the first cases of each part only
+	rows, seeds int  // of the trace, of each point of the sweeps
+	measured    int  // parts, without an error
+	traces      func() (*fleet.Data, error)
 }
 
-// maker makes a table of a part.
-type maker struct {
-	part, name, title string
-	make              func(*bench, *table.Table) error
-}
-
-// makers are the tables in order, by part.
-var makers = append([]maker{
-	{"instance", "instance", "Instance model against real vLLM runs, 300 requests each", (*bench).instances},
-	{"instance", "fits", "Fit of an iteration to measured layers", (*bench).fits},
-	{"instance", "rings", "All-reduces of a ring against measured ones", rings},
-	{"instance", "speed", "Simulated requests per second of CPU", speeds},
-	{"instance", "long", "CPU of long queues and of many instances", longQueues},
-	{"instance", "waits", "Waiting and completion times of drained queues, predicted", (*bench).waits},
-	{"instance", "drift", "Waits predicted while a queue is served", drifts},
-	{"search", "exact", "Programs solved to the end, and the search (QLM, equations 6 to 13)", (*bench).exact},
-	{"search", "orders", "Late requests of orders at mean times, and the bound", (*bench).orders},
-	{"search", "chance", "Late requests under random times: mean (95th percentile) of 400 draws, and requests in groups that end late", (*bench).chance},
-	{"search", "replan", "400,000 queued requests planned anew", (*bench).replan},
-	{"fleet", "operations", "What operations cost (QLM, figure 4)", (*bench).operations},
-	{"fleet", "ceiling", "Throughput at the lowest load", (*bench).ceiling},
-	{"fleet", "fleet", "Policies on a fleet of four A100s", (*bench).fleets},
-	{"fleet", "priced", "Admission where all instances have one model", admissions},
-	{"fleet", "timelines", "Time of instances on W_A", timelines},
-	{"beside", "beside", "Batches beside interactive requests on one fleet", besides},
-	{"sizing", "sizing", "GPUs for 99 % of interactive and 99 % of batch requests in time", (*bench).sizings},
-}, sweepers()...)
-
-// sweepers make the tables of sweeps.
-func sweepers() []maker {
-	var out []maker
-	add := func(s *sweep) {
-		out = append(out, maker{"sweeps", s.name, s.source, func(b *bench, t *table.Table) error { return b.sweep(t, s) }})
+// parts returns the parts in order: those named, then the sweeps.
+func (b *bench) parts() []instrument.Part {
+	list := []instrument.Part{
+		{Name: "instance", Group: "instances", Title: "Instance model against real vLLM runs, 300 requests each", Measure: instances},
+		{Name: "long", Group: "instances", Title: "CPU of long queues and of many instances", Measure: b.longQueues},
+		{Name: "waits", Group: "instances", Title: "Waiting and completion times of drained queues, predicted", Measure: b.waits},
+		{Name: "drift", Group: "instances", Title: "Waits predicted while a queue is served", Measure: b.drifts},
+		{Name: "exact", Group: "search", Title: "Programs solved to the end, and the search (QLM, equations 6 to 13)", Measure: b.exact},
+		{Name: "orders", Group: "search", Title: "Late requests of orders at mean times, and the bound", Measure: b.orders},
+		{Name: "chance", Group: "search", Title: "Late requests under random times: mean (95th percentile) of 400 draws, and requests in groups that end late", Measure: b.chance},
+		{Name: "replan", Group: "search", Title: "400,000 queued requests planned anew", Measure: b.replan},
+		{Name: "operations", Group: "policies", Title: "What operations cost (QLM, figure 4)", Measure: operations},
+		{Name: "fleet", Group: "policies", Title: "Policies on a fleet of four A100s", Measure: b.fleets},
+		{Name: "priced", Group: "policies", Title: "Admission where all instances have one model", Measure: b.admissions},
+		{Name: "beside", Title: "Batches beside interactive requests on one fleet", Measure: b.besides},
+		{Name: "sizing", Title: "GPUs for 99 % of interactive and 99 % of batch requests in time", Measure: b.sizings},
 	}
-	add(ablation())
-	add(published())
-	add(deltas())
-	for i := range sweeps {
-		add(&sweeps[i])
+	for _, s := range sweeps() {
+		list = append(list, instrument.Part{Name: s.name, Group: "sweeps", Title: s.source, Measure: func(r *instrument.Run, t *table.Table) error {
+			return b.sweep(r, t, &s)
+		}})
 	}
-	return out
-}
-
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench-qlm:", err)
-		os.Exit(1)
-	}
-}
-
-func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
-	f := flag.NewFlagSet("bench-qlm", flag.ContinueOnError)
-	f.SetOutput(log)
-	var parts, tables []string
-	for _, m := range makers {
-		tables = append(tables, m.name)
-		if !slices.Contains(parts, m.part) {
-			parts = append(parts, m.part)
-		}
-	}
-	whole := strings.Join(tables, ",")
-	part := f.String("parts", strings.Join(parts, ","), "parts to measure")
-	names := f.String("tables", whole, "tables of these parts to make")
-	dir := f.String("o", "bench/qlm/results", "folder for results.jsonl; what it holds of this build is not measured again")
-	file := f.String("figures", "", "file that the figures are put into (default: none)")
-	fresh := f.Bool("fresh", false, "measure all again")
-	b := &bench{ctx: ctx, out: out}
-	f.StringVar(&b.data, "data", "../shared/data", "folder of measurements and traces")
-	f.BoolVar(&b.small, "small", false, "the small cases only")
-	f.IntVar(&b.rows, "rows", 2000, "rows of the trace that the sweeps take")
-	f.IntVar(&b.seeds, "seeds", 2, "seeds of each point of the sweeps")
-	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
-		return nil
-	} else if err != nil {
-		return err
-	}
-	for _, c := range []struct {
-		name, given string
-		known       []string
-	}{{"parts", *part, parts}, {"tables", *names, tables}} {
-		for _, name := range strings.Split(c.given, ",") {
-			if !slices.Contains(c.known, name) {
-				return fmt.Errorf("-%s: found %q, expected some of %s", c.name, name, strings.Join(c.known, ","))
+	for i := range list {
+		measure := list[i].Measure
+		list[i].Measure = func(r *instrument.Run, t *table.Table) error {
+			err := measure(r, t)
+			if err == nil {
+				b.measured++
 			}
+			return err
 		}
 	}
-	b.dir = *dir
-	if b.keep, err = openKeep(filepath.Join(*dir, "results.jsonl"), *fresh); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, b.keep.lines.Close()) }()
-	for _, m := range makers {
-		if !slices.Contains(strings.Split(*part, ","), m.part) || !slices.Contains(strings.Split(*names, ","), m.name) {
-			continue
+	others := len(list)
+	return append(list, instrument.Part{Name: "time", Title: "CPU time of all parts", Measure: func(r *instrument.Run, _ *table.Table) error {
+		if b.measured < others || b.small {
+			return nil
 		}
-		t := &table.Table{}
-		if err := m.make(b, t); err != nil {
-			return fmt.Errorf("table %s: %w", m.name, err)
-		}
-		fmt.Fprintf(out, "\n%s\n\n", m.title)
-		if err := t.Markdown(out); err != nil {
-			return fmt.Errorf("table %s: %w", m.name, err)
-		}
-	}
-	if *names == whole && *part == strings.Join(parts, ",") {
-		b.atMost(fmt.Sprintf("CPU time of all tables, %d rows and %d seeds of each point of the sweeps", b.rows, b.seeds), "this instrument", 30*60, "s of CPU", b.keep.spent)
-	}
-	if *file == "" {
+		f := instrument.Limited(fmt.Sprintf("CPU time of all tables, %d rows and %d seeds of each point of the sweeps", b.rows, b.seeds), "this instrument", "at most", 30*60, "s of CPU", []float64{r.Spent()})
+		f.Command = r.Command()
+		r.Figure(f)
 		return nil
-	}
-	return figures.Put(*file, figures.Command(f, "qlm"), b.figures...)
+	}})
 }
+
+// first returns the first n of a list of cases if only small ones are wanted, else all.
+func first[T any](b *bench, n int, list []T) []T {
+	if b.small {
+		return list[:n]
+	}
+	return list
+}
+
+func (b *bench) instrument() *instrument.Instrument {
+	return &instrument.Instrument{
+		Name: "qlm", Keeps: true, Parts: b.parts(),
+		Flags: func(f *flag.FlagSet) {
+			f.BoolVar(&b.small, "small", false, "the first cases of each part only, with short runs")
+			f.IntVar(&b.rows, "rows", 2000, "rows of the trace that the sweeps take")
+			f.IntVar(&b.seeds, "seeds", 2, "seeds of each point of the sweeps")
+		},
+		Begin: func(r *instrument.Run) error {
+			if b.rows < 1 || b.seeds < 1 {
+				return instrument.Usagef("-rows %d, -seeds %d: expected at least 1", b.rows, b.seeds)
+			}
+			b.traces = sync.OnceValues(func() (*fleet.Data, error) { return fleet.Open(r.Data) })
+			return nil
+		},
+	}
+}
+
+func main() { instrument.Main((&bench{}).instrument()) }

@@ -1,87 +1,48 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
+	"inferplan/bench/instrument"
 	"inferplan/bench/qlm/latebound"
 	"inferplan/bench/table"
 	"inferplan/cputime"
 	"inferplan/formats/seeded"
 	"inferplan/policy/vqueue"
 	"inferplan/solver/highs"
-	"inferplan/solver/milp"
 	"inferplan/testkit/queuetest"
 )
 
-// fleetCase is a problem of many groups. Works are the positions that searches look
-// at.
-type fleetCase struct {
+// queueCase is a problem of many groups.
+type queueCase struct {
 	groups, queues, models int
 	load                   float64
-	earlier                float64 // gap in % of requests that a prototype of this method reached in 5 s
-	small                  bool
 }
 
-var fleetCases = []fleetCase{
-	{50, 4, 6, 0.6, 1.3, true},
-	{50, 4, 6, 0.9, 2.1, true},
-	{100, 8, 8, 0.6, 0, true},
-	{100, 8, 8, 0.9, 0, true},
-	{100, 8, 8, 1.2, 2.9, false},
-	{200, 16, 12, 0.6, 0.7, false},
-	{200, 16, 12, 0.9, 0.8, false},
-	{200, 16, 12, 1.2, 3.4, false},
-	{500, 50, 16, 0.9, 0.5, false},
-	{500, 50, 16, 1.2, 2.8, false},
-	{1000, 100, 16, 0.6, 1.2, false},
-	{1000, 100, 16, 0.9, 0.6, false},
-	{1000, 100, 16, 1.2, 2.0, false},
-	{1000, 10, 8, 0.6, 2.7, false},
-	{1000, 10, 8, 0.9, 5.2, false},
-	{1000, 10, 8, 1.2, 8.1, false},
-}
-
+// works are the positions that searches look at.
 var works = []int64{2_000_000, 10_000_000, 40_000_000}
 
 // ordered holds the results of a case.
 type ordered struct {
-	Requests, LP, Whole    float64
-	LPSeconds, WholeSecond float64
-	Apart, ApartSeconds    float64
-	EDF, Greedy            float64
-	GreedySeconds          float64
-	Late, Seconds          []float64 // by work
+	Requests, Bound, BoundSeconds float64
+	EDF, Greedy, GreedySeconds    float64
+	Late, Seconds                 []float64 // by work
 }
 
-// wholeNodes limits the branch and bound of the bound, apartGroups the problems
-// whose queues it counts one by one.
-const (
-	wholeNodes  = 100
-	apartGroups = 100
-)
-
-func (b *bench) order(c fleetCase) (out ordered, err error) {
+// order bounds the late requests of a problem by the best of four bounds, and counts those of orders.
+func (c queueCase) order(ctx context.Context) (out ordered, err error) {
 	p := queuetest.Instance(c.groups, c.queues, c.models, c.load, 11)
 	out.Requests = queuetest.Requests(p)
-	for _, times := range []int{30, 60, 120} {
-		lp, err := latebound.Prove(b.ctx, highs.Solver{}, p, latebound.Options{Times: times})
+	for _, o := range []latebound.Options{{Times: 30}, {Times: 60}, {Times: 120}, {Times: 60, Nodes: 100}} {
+		bound, err := latebound.Prove(ctx, highs.Solver{}, p, o)
 		if err != nil {
 			return out, err
 		}
-		out.LP, out.LPSeconds = max(out.LP, lp.Late), out.LPSeconds+lp.Stats.CPU.Seconds()
+		out.Bound, out.BoundSeconds = max(out.Bound, bound.Late), out.BoundSeconds+bound.Stats.CPU.Seconds()
 	}
-	whole, err := latebound.Prove(b.ctx, highs.Solver{}, p, latebound.Options{Times: 60, Nodes: wholeNodes})
-	if err != nil {
-		return out, err
-	}
-	out.Whole, out.WholeSecond = whole.Late, whole.Stats.CPU.Seconds()
-	if c.groups <= apartGroups {
-		apart, err := latebound.Prove(b.ctx, highs.Solver{}, p, latebound.Options{Nodes: 300, Apart: true, Solve: milp.Options{MaxIterations: 60_000}})
-		if err != nil {
-			return out, err
-		}
-		out.Apart, out.ApartSeconds = apart.Late, apart.Stats.CPU.Seconds()
-	}
+
+	// The list by deadline, and greedy insertion.
 	s := vqueue.NewAssignment(p)
 	queuetest.AppendByDeadline(p, s)
 	out.EDF = s.LateRequests()
@@ -89,52 +50,42 @@ func (b *bench) order(c fleetCase) (out ordered, err error) {
 	began := cputime.Used()
 	s.InsertGreedily()
 	out.GreedySeconds, out.Greedy = (cputime.Used() - began).Seconds(), s.LateRequests()
+
+	// Searches from the greedy order on.
 	greedy := vqueue.NewAssignment(p)
 	greedy.CopyFrom(s)
 	for _, work := range works {
 		var x vqueue.Search
 		s.CopyFrom(greedy)
 		began := cputime.Used()
-		x.Run(b.ctx, s, seeded.New(1, "search"), work)
+		x.Run(ctx, s, seeded.New(1, "search"), work)
 		out.Seconds = append(out.Seconds, (cputime.Used() - began).Seconds())
 		out.Late = append(out.Late, s.LateRequests())
 	}
-	return out, b.ctx.Err()
+	return out, ctx.Err()
 }
 
-func (b *bench) orders(t *table.Table) error {
-	t.Columns = []string{"groups x queues, models", "load", "requests", "bound, LP (CPU s)", "whole changes (CPU s)", "queues apart (CPU s)", "EDF list", "greedy (CPU ms)",
-		"search 2M (CPU s)", "10M", "40M", "gap, % of requests", "prototype's gap"}
-	for _, c := range fleetCases {
-		if b.small && !c.small {
-			continue
-		}
-		r, err := measured(b.keep, fmt.Sprint("orders/", c), func() (ordered, error) { return b.order(c) })
-		if err != nil {
-			return err
-		}
-		bound, apart := max(r.LP, r.Whole, r.Apart), ""
-		if r.ApartSeconds > 0 {
-			apart = fmt.Sprintf("%.0f (%.1f)", r.Apart, r.ApartSeconds)
-		}
-		best, seconds := r.Late[0], r.Seconds[0]
-		searched := make([]string, len(works))
-		for i := range works {
-			searched[i] = fmt.Sprintf("%.0f (%.1f)", r.Late[i], r.Seconds[i])
-			if r.Seconds[i] <= 5 && r.Late[i] <= best {
-				best, seconds = r.Late[i], r.Seconds[i]
-			}
-		}
-		gap := 100 * (best - bound) / r.Requests
-		t.Add(fmt.Sprintf("%dx%d, %d", c.groups, c.queues, c.models), c.load, fmt.Sprintf("%.0f", r.Requests), fmt.Sprintf("%.0f (%.2f)", r.LP, r.LPSeconds),
-			fmt.Sprintf("%.0f (%.1f)", r.Whole, r.WholeSecond), apart, fmt.Sprintf("%.0f", r.EDF), fmt.Sprintf("%.0f (%.0f)", r.Greedy, 1000*r.GreedySeconds),
-			searched[0], searched[1], searched[2], fmt.Sprintf("%.2f", gap), c.earlier)
-		if c.groups == 1000 && c.queues == 100 && c.load == 0.9 {
-			b.atMost("1000 groups on 100 queues, load .9: late requests above the bound, of all requests", "QLM, figure 19", 1.0, "%", gap)
-			b.atMost("the same: CPU time of the search", "QLM, figure 19", 5, "s", seconds)
-			b.atMost("the same: CPU time of greedy insertion", "QLM, figure 19", 0.1, "s", r.GreedySeconds)
+// orders holds the search on a large problem against the bound.
+func (b *bench) orders(r *instrument.Run, t *table.Table) error {
+	c := queueCase{1000, 100, 16, 0.9}
+	x, err := instrument.Measured(r, fmt.Sprint("orders/", c), func() (ordered, error) { return c.order(r.Ctx) })
+	if err != nil {
+		return err
+	}
+	t.Columns = []string{"order", "late requests", "CPU s"}
+	t.Add("bound", fmt.Sprintf("%.0f", x.Bound), fmt.Sprintf("%.2f", x.BoundSeconds))
+	t.Add("by deadline", fmt.Sprintf("%.0f", x.EDF), "")
+	t.Add("greedy", fmt.Sprintf("%.0f", x.Greedy), fmt.Sprintf("%.3f", x.GreedySeconds))
+	best, seconds := x.Late[0], x.Seconds[0]
+	for i, work := range works {
+		t.Add(fmt.Sprintf("search, %d million positions", work/1e6), fmt.Sprintf("%.0f", x.Late[i]), fmt.Sprintf("%.1f", x.Seconds[i]))
+		if x.Seconds[i] <= 5 && x.Late[i] <= best {
+			best, seconds = x.Late[i], x.Seconds[i]
 		}
 	}
-	t.Note("Searches are limited by positions looked at (2, 10 and 40 million). The gap is that of the best order within 5 s of CPU. The bound holds for every order and assignment; whole changes: %d nodes.", wholeNodes)
+	t.Note("%.0f requests in %d groups on %d queues, %d models, load %g. The bound holds for every order and assignment.", x.Requests, c.groups, c.queues, c.models, c.load)
+	r.AtMost("1000 groups on 100 queues, load .9: late requests above the bound, of all requests", "QLM, figure 19", 1.0, "%", 100*(best-x.Bound)/x.Requests)
+	r.AtMost("the same: CPU time of the search", "QLM, figure 19", 5, "s", seconds)
+	r.AtMost("the same: CPU time of greedy insertion", "QLM, figure 19", 0.1, "s", x.GreedySeconds)
 	return nil
 }

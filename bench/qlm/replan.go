@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
 
+	"inferplan/bench/instrument"
 	"inferplan/bench/table"
 	"inferplan/cputime"
 	"inferplan/formats/seeded"
@@ -25,7 +27,7 @@ const rounds = 30
 
 // replans plans 400,000 queued requests anew each second. In it 2 % of the groups
 // are gone and as many are new, and a fifth have other sizes.
-func (b *bench) replans(groups int) (again, error) {
+func replans(ctx context.Context, groups int) (again, error) {
 	rng := seeded.New(1, "replan")
 	p := queuetest.Instance(groups, 100, 16, 0.9, 11)
 	queuetest.Vary(p, variation)
@@ -65,37 +67,32 @@ func (b *bench) replans(groups int) (again, error) {
 		plan.Refresh()
 		plan.InsertGreedily()
 		out.Before += plan.Total() / rounds / 400_000
-		x.Run(b.ctx, plan, rng, 1_000_000)
+		x.Run(ctx, plan, rng, 1_000_000)
 		out.After += plan.Total() / rounds / 400_000
 		s.CopyOrder(plan)
 		took = append(took, (cputime.Used() - began).Seconds())
 	}
 	slices.Sort(took)
 	out.Median, out.Most = took[len(took)/2], took[len(took)-1]
-	return out, b.ctx.Err()
+	return out, ctx.Err()
 }
 
-func (b *bench) replan(t *table.Table) error {
-	var medians []float64
+func (b *bench) replan(r *instrument.Run, t *table.Table) error {
 	t.Columns = []string{"groups on 100 queues", "CPU ms, median", "most", "objective per request, greedy", "after the search"}
-	for _, groups := range []int{1000, 4000} {
-		if b.small && groups > 1000 {
-			continue
-		}
-		r, err := measured(b.keep, fmt.Sprint("replan/", groups), func() (again, error) { return b.replans(groups) })
+	var results []again
+	for _, groups := range first(b, 1, []int{1000, 4000}) {
+		x, err := instrument.Measured(r, fmt.Sprint("replan/", groups), func() (again, error) { return replans(r.Ctx, groups) })
 		if err != nil {
 			return err
 		}
-		medians = append(medians, r.Median)
-		t.Add(groups, fmt.Sprintf("%.0f", 1000*r.Median), fmt.Sprintf("%.0f", 1000*r.Most), fmt.Sprintf("%.4f", r.Before), fmt.Sprintf("%.4f", r.After))
-		if groups == 1000 {
-			b.atMost("400,000 queued requests in 1000 groups on 100 queues planned anew", "QLM, figure 19", 0.5, "s of CPU", r.Most)
-		}
+		results = append(results, x)
+		t.Add(groups, fmt.Sprintf("%.0f", 1000*x.Median), fmt.Sprintf("%.0f", 1000*x.Most), fmt.Sprintf("%.4f", x.Before), fmt.Sprintf("%.4f", x.After))
 	}
-	if len(medians) > 1 {
-		f := claim("small groups cost more planning", "QLM, figure 18", "above 1", medians[1]/medians[0], "times the CPU time of a re-plan, with groups of 100 requests against groups of 400",
-			"400,000 requests in 4000 and in 1000 groups; both searches look at a million positions, so what grows is the rest", medians[1] > medians[0])
-		b.figures = append(b.figures, f)
+	r.AtMost("400,000 queued requests in 1000 groups on 100 queues planned anew", "QLM, figure 19", 0.5, "s of CPU", results[0].Most)
+	if !b.small {
+		ratio := results[1].Median / results[0].Median
+		r.Figure(claim("small groups cost more planning", "QLM, figure 18", "above 1", ratio, "times the CPU time of a re-plan, with groups of 100 requests against groups of 400",
+			"400,000 requests in 4000 and in 1000 groups; both searches look at a million positions, so what grows is the rest", ratio > 1))
 	}
 	t.Note("Smooth objective, %d re-plans a second apart, a search of a million positions each: copy, changes, new groups, search.", rounds)
 	return nil

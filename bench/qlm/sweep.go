@@ -2,153 +2,172 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"inferplan/bench/figures"
-	"inferplan/bench/picture"
+	"inferplan/bench/instrument"
 	"inferplan/bench/qlm/fleet"
 	"inferplan/bench/table"
 )
 
-// sweep is a quantity of which a figure of the paper says how policies depend on
-// it.
+// sweep is policies at some points: values of a quantity of which a figure of the paper says how policies depend on it, or
+// workloads at rates.
 type sweep struct {
-	name     string
-	source   string // figure of the paper
-	axis     string
-	points   []point
-	policies []*fleet.Policy
-	claims   func(got *swept) []figures.Figure // nil if there are none
+	name, source string
+	axis         string
+	points       []point
+	policies     []*fleet.Policy
+	firstSeed    uint64 // 0 stands for 1
+	seeds        int    // 0 stands for the flag's
+	claims       func(r *instrument.Run, got *swept)
 }
 
-// point is a value of the quantity.
+// point is a value of the quantity. Without rows, its case takes those of the flag.
 type point struct {
-	x float64
+	x     float64
+	label string // in the table; empty stands for x
 	fleet.Case
 }
 
-// swept holds the results of the points of a sweep, by point and policy.
+// swept holds the results of a sweep.
 type swept struct {
 	*sweep
-	by [][]*pooled
+	note string            // rows and seeds
+	runs []map[string]runs // by point and policy
 }
 
-// at returns the results of a policy at a point.
-func (s *swept) at(point int, policy string) *pooled {
-	for k, p := range s.policies {
-		if p.Name == policy {
-			return s.by[point][k]
-		}
+// at returns the runs of a policy at a point.
+func (s *swept) at(point int, policy string) runs { return s.runs[point][policy] }
+
+// runs are the outcomes of a case by seed.
+type runs []*fleet.Outcome
+
+// mean returns the mean of a quantity over the runs.
+func (list runs) mean(quantity func(o *fleet.Outcome) float64) (mean float64) {
+	for _, o := range list {
+		mean += quantity(o) / float64(len(list))
 	}
-	panic("sweep " + s.name + " has no policy " + policy)
+	return mean
 }
 
-// named are policies by name.
-func named(names ...string) []*fleet.Policy {
-	var out []*fleet.Policy
-	for _, n := range names {
-		out = append(out, fleet.Named(n))
+func inTime(o *fleet.Outcome) float64 { return 100 * o.Attainment() }
+
+// inTime returns the percentage of requests in time.
+func (list runs) inTime() float64 { return list.mean(inTime) }
+
+// interval returns the 95 % interval of inTime; it is nil for one run.
+func (list runs) interval() *[2]float64 {
+	var values []float64
+	for _, o := range list {
+		values = append(values, inTime(o))
 	}
-	return out
+	_, interval := instrument.Mean(values)
+	return interval
 }
 
-// measure runs a case with its seeds.
-func (b *bench) measure(d *fleet.Data, c fleet.Case, n int) (*pooled, error) {
-	return pool(b, d, c, 1, n)
+// urgent returns the percentage of requests of the 30 s class in time.
+func (list runs) urgent() float64 {
+	return list.mean(func(o *fleet.Outcome) float64 { return 100 * o.Class[0] })
 }
 
-// pool runs a case with n seeds from one on.
-func pool(b *bench, d *fleet.Data, c fleet.Case, first, n int) (*pooled, error) {
+// throughput returns requests per second to the last answer.
+func (list runs) throughput() float64 {
+	return list.mean(func(o *fleet.Outcome) float64 { return o.Throughput })
+}
+
+// kv returns the percentage of KV memory in use.
+func (list runs) kv() float64 {
+	return list.mean(func(o *fleet.Outcome) float64 { return 100 * o.KV })
+}
+
+// evicted returns evictions per 100 requests.
+func (list runs) evicted() float64 {
+	return list.mean(func(o *fleet.Outcome) float64 { return 100 * float64(o.Evictions) / float64(o.Requests) })
+}
+
+// swaps returns changes of model per 100 requests.
+func (list runs) swaps() float64 {
+	return list.mean(func(o *fleet.Outcome) float64 { return 100 * float64(o.Swaps) / float64(o.Requests) })
+}
+
+// run runs a case under n seeds from the first on.
+func (b *bench) run(r *instrument.Run, c fleet.Case, firstSeed uint64, n int) (runs, error) {
+	d, err := b.traces()
+	if err != nil {
+		return nil, err
+	}
 	if b.small {
 		n, c.To = 1, min(c.To, c.From+300)
 	}
-	n = max(n, 1)
-	out := &pooled{rps: c.RPS}
+	var list runs
 	for seed := range n {
-		c.Seed = uint64(first + seed)
-		o, err := measured(b.keep, c.Key(), func() (*fleet.Outcome, error) { return d.Measure(b.ctx, &c) })
+		c.Seed = firstSeed + uint64(seed)
+		o, err := instrument.Measured(r, c.Key(), func() (*fleet.Outcome, error) { return d.Measure(r.Ctx, &c) })
 		if err != nil {
 			return nil, err
 		}
-		out.add(o, n)
+		list = append(list, o)
 	}
-	return out, nil
+	return list, nil
 }
 
-// sweep measures a sweep, and makes its table, picture and figures.
-func (b *bench) sweep(t *table.Table, s *sweep) error {
-	d, err := b.traces()
-	if err != nil {
-		return err
+// sweep measures a sweep and states its claims.
+func (b *bench) sweep(r *instrument.Run, t *table.Table, s *sweep) error {
+	seeds := s.seeds
+	if seeds == 0 {
+		seeds = b.seeds
 	}
-	got := &swept{sweep: s}
+	got := &swept{sweep: s, note: fmt.Sprintf("%d rows, seeds %d", b.rows, seeds)}
 	t.Columns = []string{s.axis, "policy", "in time %", "30 s class %", "requests/s to the last answer", "swaps per 100", "evictions per 100", "KV memory in use %"}
 	for i := range s.points {
-		var row []*pooled
-		for _, p := range s.policies {
-			c := s.points[i].Case
-			c.Policy = p
+		p := &s.points[i]
+		if p.label == "" {
+			p.label = fmt.Sprint(p.x)
+		}
+		got.runs = append(got.runs, map[string]runs{})
+		for _, policy := range s.policies {
+			c := p.Case
+			c.Policy = policy
 			if c.To == 0 {
 				c.To = b.rows
 			}
-			x, err := b.measure(d, c, b.seeds)
+			list, err := b.run(r, c, max(1, s.firstSeed), seeds)
 			if err != nil {
 				return err
 			}
-			mean, _ := x.mean()
-			t.Add(fmt.Sprintf("%g", s.points[i].x), p.Name, fmt.Sprintf("%.1f", mean), fmt.Sprintf("%.1f", x.class[0]), fmt.Sprintf("%.2f", x.throughput), fmt.Sprintf("%.1f", x.swaps), fmt.Sprintf("%.1f", x.evicted), fmt.Sprintf("%.1f", x.kv))
-			row = append(row, x)
-		}
-		got.by = append(got.by, row)
-	}
-	t.Note("%s. Means of %d seeds, %d rows of the trace.", s.source, b.seeds, b.rows)
-	if s.claims != nil {
-		for _, f := range s.claims(got) {
-			f.Note = strings.TrimLeft(strings.TrimRight(f.Note, "; ")+fmt.Sprintf("; %d rows, seeds %d", b.rows, b.seeds), "; ")
-			b.figures = append(b.figures, f)
+			share := fmt.Sprintf("%.2f", list.inTime())
+			if interval := list.interval(); interval != nil {
+				share += fmt.Sprintf(" ± %.2f", (interval[1]-interval[0])/2)
+			}
+			t.Add(p.label, policy.Name, share, fmt.Sprintf("%.1f", list.urgent()), fmt.Sprintf("%.2f", list.throughput()), fmt.Sprintf("%.1f", list.swaps()), fmt.Sprintf("%.1f", list.evicted()), fmt.Sprintf("%.1f", list.kv()))
+			got.runs[i][policy.Name] = list
 		}
 	}
-	return b.curves(got)
+	t.Note("Means of %d seeds with 95 %% intervals.", seeds)
+	s.claims(r, got)
+	return nil
 }
 
-// Sizes of a picture.
-const (
-	picWidth, picHeight = 640, 360
-	picLeft, picTop     = 60, 30
-	picRight, picBottom = 480, 300
-)
+// paper states what the paper claims beside what a sweep shows.
+func (s *swept) paper(r *instrument.Run, text, asked string, measured float64, unit, note string, holds ...bool) {
+	r.Figure(claim(text, s.source, asked, measured, unit, strings.TrimLeft(note+"; "+s.note, "; "), holds...))
+}
 
-// curves writes the shares of requests in time over the points as a picture.
-func (b *bench) curves(got *swept) error {
-	pic := picture.New(picWidth, picHeight, 12)
-	pic.Text(picLeft, 18, "", got.source+": requests in time, %")
-	across := func(i int) float64 {
-		return picLeft + (picRight-picLeft)*float64(i)/float64(max(1, len(got.points)-1))
-	}
-	for share := 0; share <= 100; share += 25 {
-		y := picBottom - (picBottom-picTop)*float64(share)/100
-		pic.Addf(`<line x1="%d" y1="%g" x2="%d" y2="%g" stroke="#ddd"/>`, picLeft, y, picRight, y)
-		pic.Text(picLeft-32, y+4, "", fmt.Sprint(share))
-	}
-	for i := range got.points {
-		pic.Text(across(i)-8, picBottom+18, "", fmt.Sprintf("%g", got.points[i].x))
-	}
-	pic.Text(picLeft+120, picBottom+42, "", got.axis)
-	for k, p := range got.policies {
-		colour := picture.Colours[k%len(picture.Colours)]
-		var line [][2]float64
-		for i := range got.points {
-			mean, _ := got.by[i][k].mean()
-			line = append(line, [2]float64{across(i), picBottom - (picBottom-picTop)*mean/100})
+// claim returns the figure of what the paper claims beside what is measured here. It holds in part where some of several
+// conditions hold.
+func claim(text, source, asked string, measured float64, unit, note string, holds ...bool) figures.Figure {
+	n := 0
+	for _, h := range holds {
+		if h {
+			n++
 		}
-		pic.Curve(colour, 2, line)
-		pic.Text(picRight+16, float64(picTop+16*k), `fill="`+colour+`"`, p.Name)
 	}
-	path := filepath.Join(b.dir, got.name+".svg")
-	if err := os.WriteFile(path, []byte(pic.String()), 0o644); err != nil {
-		return fmt.Errorf("writing a picture: %w", err)
+	verdict := figures.Partly
+	switch n {
+	case 0:
+		verdict = figures.No
+	case len(holds):
+		verdict = figures.Yes
 	}
-	return nil
+	return figures.Figure{Claim: "paper: " + text, Source: source, Asked: asked, Measured: measured, Unit: unit, Holds: verdict, Note: note}
 }

@@ -10,9 +10,10 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"inferplan/testkit/llm/fake"
 )
@@ -25,7 +26,6 @@ type clients struct {
 	outcomes  []outcome
 	sent      atomic.Int64
 	answered  atomic.Int64
-	pause     atomic.Int64 // longest of a stream under way, nanoseconds
 	done      chan struct{}
 }
 
@@ -34,6 +34,7 @@ type outcome struct {
 	ids   map[string]bool
 	text  string
 	sends int
+	pause time.Duration // longest of a stream under way
 }
 
 const atOnce = 48
@@ -49,22 +50,17 @@ func tokens(i int) int    { return 20 + i%20 }
 // run has all requests answered.
 func (c *clients) run(ctx context.Context) {
 	defer close(c.done)
-	next := make(chan int)
-	var wg sync.WaitGroup
-	for range atOnce {
-		wg.Go(func() {
-			for i := range next {
-				c.insist(ctx, i)
-				c.answered.Add(1)
-			}
-		})
-	}
+	var group errgroup.Group
+	group.SetLimit(atOnce)
 	for i := range c.outcomes {
-		next <- i
+		group.Go(func() error {
+			c.insist(ctx, i)
+			c.answered.Add(1)
+			return nil
+		})
 		c.sent.Add(1)
 	}
-	close(next)
-	wg.Wait()
+	_ = group.Wait() // insist does not fail
 }
 
 // insist asks until there is an answer.
@@ -104,16 +100,23 @@ func (c *completion) text() string {
 	return c.Choices[0].Text
 }
 
+// call sends a request, and a key by which the server knows it again if it has a body.
+func (c *clients) call(ctx context.Context, method, url string, body []byte, key string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Idempotency-Key", key)
+	}
+	return c.http.Do(req)
+}
+
 // send sends a request.
 func (c *clients) send(ctx context.Context, address string, i int, o *outcome) error {
 	body := fmt.Appendf(nil, `{"model":%q,"prompt":%q,"max_tokens":%d,"stream":%t}`, model, prompt(i), tokens(i), i%3 > 0)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address+"/v1/completions", bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Idempotency-Key", fmt.Sprint("key-", i))
-	resp, err := c.http.Do(req)
+	resp, err := c.call(ctx, http.MethodPost, address+"/v1/completions", body, fmt.Sprint("key-", i))
 	if err != nil {
 		return err
 	}
@@ -121,35 +124,30 @@ func (c *clients) send(ctx context.Context, address string, i int, o *outcome) e
 	if id := resp.Header.Get("X-Request-Id"); id != "" {
 		o.ids[id] = true
 	}
-	if resp.StatusCode == http.StatusBadGateway || resp.StatusCode == http.StatusInternalServerError {
+	switch {
+	case resp.StatusCode == http.StatusBadGateway || resp.StatusCode == http.StatusInternalServerError:
 		o.text = fmt.Sprint("status ", resp.StatusCode) // an end that stays
-		return nil
-	}
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("status %d", resp.StatusCode)
-	}
-	switch i % 3 {
-	case 0:
+	case resp.StatusCode != http.StatusOK:
+		err = fmt.Errorf("status %d", resp.StatusCode)
+	case i%3 == 0:
 		a := &completion{}
-		if err := json.NewDecoder(resp.Body).Decode(a); err != nil {
-			return err
-		}
+		err = json.NewDecoder(resp.Body).Decode(a)
 		o.text = a.text()
-	case 1:
-		o.text, err = c.streamed(resp.Body)
+	case i%3 == 1:
+		o.text, err = o.streamed(resp.Body)
 	}
 	return err
 }
 
 // streamed is the text of a whole stream. Its longest pause counts from the first piece.
-func (c *clients) streamed(r io.Reader) (string, error) {
+func (o *outcome) streamed(r io.Reader) (string, error) {
 	var text strings.Builder
 	var last time.Time
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		now := time.Now()
 		if !last.IsZero() {
-			longest(&c.pause, now.Sub(last))
+			o.pause = max(o.pause, now.Sub(last))
 		}
 		last = now
 		data, ok := strings.CutPrefix(lines.Text(), "data: ")
@@ -164,19 +162,9 @@ func (c *clients) streamed(r io.Reader) (string, error) {
 	return "", errors.Join(errors.New("the stream broke off"), lines.Err())
 }
 
-// longest keeps the longer of two times.
-func longest(kept *atomic.Int64, d time.Duration) {
-	for old := kept.Load(); int64(d) > old && !kept.CompareAndSwap(old, int64(d)); old = kept.Load() {
-	}
-}
-
 // find asks for a request by its id. If it has not ended, the text is empty.
 func (c *clients) find(ctx context.Context, address, id string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"/v1/completions/"+id, nil)
-	if err != nil {
-		return "", err
-	}
-	resp, err := c.http.Do(req)
+	resp, err := c.call(ctx, http.MethodGet, address+"/v1/completions/"+id, nil, "")
 	if err != nil {
 		return "", err
 	}
@@ -196,7 +184,8 @@ func (c *clients) find(ctx context.Context, address, id string) (string, error) 
 // tally counts the outcomes of the requests.
 type tally struct {
 	wrong        []string
-	again, later int
+	again, later int // requests that were sent more than once, and those whose clients went away
+	pause        time.Duration
 }
 
 // tally holds the answers against those of undisturbed runs, and asks for each by its id.
@@ -230,6 +219,7 @@ func (c *clients) tally(ctx context.Context) (t tally) {
 		if problem != "" {
 			t.wrong = append(t.wrong, fmt.Sprintf("request %d: %s", i, problem))
 		}
+		t.pause = max(t.pause, o.pause)
 		if o.sends > 1 {
 			t.again++
 		}

@@ -3,8 +3,7 @@
 // undisturbed run, under one id, by which it is found again with the same text.
 //
 //	main.go     parts, flags, figures
-//	rig.go      the processes: plan serve, plan agent, three nodes of NATS
-//	server.go   servers that write answers, made up (testkit/llm/fake): in this process,
-//	            or as processes of their own where they are killed or stand still
+//	rig.go      the processes: plan serve, plan agent, three nodes of NATS, and servers that write made-up answers
+//	            (testkit/llm/fake): in this process, or as processes of their own where they are killed or stand still
 //	clients.go  clients that insist on their answers, and clients that come again later
 package main

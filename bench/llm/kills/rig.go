@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"sync"
+	"syscall"
+	"time"
 
 	"inferplan/bench/llm/made"
 	"inferplan/bench/started"
@@ -18,178 +18,203 @@ import (
 	"inferplan/testkit/natstest"
 )
 
-// process is one that can be killed and started again.
-type process struct {
-	begin  func() error
-	end    func()
-	signal func(name string) error // STOP, CONT
-	ready  func(ctx context.Context) error
-}
-
-func (p *process) kill() { p.end() }
-
-func (p *process) start(ctx context.Context) error {
-	if err := p.begin(); err != nil {
-		return err
-	}
-	if p.ready != nil {
-		return p.ready(ctx)
-	}
-	return nil
-}
-
-// rig is all that serves.
-type rig struct {
-	fronts, agents, nodes, servers []*process
-	ports                          []int
-	fakes                          []*fake.Server
-	ends                           []func()
-	mu                             sync.Mutex
-	logs                           []*bytes.Buffer
-}
-
 const (
+	program   = "bin/plan"
 	instances = 2
 	sequences = 16
 	model     = "a"
 )
 
-// newRig starts what a part needs: a front end with a file, or two front ends, two agents
-// and three nodes.
-func (b *bench) newRig(ctx context.Context, dir string, p *part) (_ *rig, err error) {
-	r := &rig{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, r.said())
-			r.stop()
-		}
-	}()
-	path := filepath.Join(dir, "plan.json")
-	if _, err := document.WriteFile(path, made.Plan(model, instances, sequences)); err != nil {
-		return nil, err
-	}
-	addresses, err := r.answer(ctx, p.processes)
+// options are those of the servers that write answers.
+var options = fake.Options{Models: []string{model}, Slots: sequences, Token: time.Millisecond}
+
+// victim can be killed and started again.
+type victim interface {
+	kill()
+	start(ctx context.Context) error
+}
+
+// node is one of a cluster of NATS.
+type node struct {
+	cluster *natstest.Cluster
+	number  int
+}
+
+func (n *node) kill()                       { n.cluster.Kill(n.number) }
+func (n *node) start(context.Context) error { return n.cluster.Again(n.number) }
+
+// process runs a program, which writes into a log.
+type process struct {
+	args        []string
+	environment string // added to that of this process; empty: nothing
+	log         string
+	ready       string // address that answers once the process is up; empty if nobody waits for it
+	cmd         *exec.Cmd
+}
+
+func (p *process) start(ctx context.Context) error {
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
-		return nil, err
+		return err
+	}
+	defer log.Close()
+	p.cmd = exec.Command(p.args[0], p.args[1:]...)
+	p.cmd.Env, p.cmd.Stderr = append(os.Environ(), p.environment), log
+	if err := p.cmd.Start(); err != nil || p.ready == "" {
+		return err
+	}
+	return started.Answers(ctx, p.ready)
+}
+
+func (p *process) kill() {
+	if p.cmd != nil && p.cmd.Process != nil {
+		_ = p.cmd.Process.Kill() // it may have ended
+		_ = p.cmd.Wait()         // it was killed
+		p.cmd = nil
+	}
+}
+
+// standStill stops a process for a time.
+func (p *process) standStill(d time.Duration) error {
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	time.Sleep(d)
+	return p.cmd.Process.Signal(syscall.SIGCONT)
+}
+
+// rig is all that serves.
+type rig struct {
+	dir                            string
+	fronts, agents, nodes, servers []victim
+	addresses                      []string // of the front ends
+	fakes                          []*fake.Server
+	ends                           []func()
+}
+
+// newRig starts what fails of a kind needs: a front end with a file, or two front ends, two agents and three nodes. The rig is to be
+// stopped after an error as well.
+func newRig(ctx context.Context, dir string, k *kind) (*rig, error) {
+	r := &rig{dir: dir}
+	plan := filepath.Join(dir, "plan.json")
+	if _, err := document.WriteFile(plan, made.Plan(model, instances, sequences)); err != nil {
+		return r, err
+	}
+	addresses, err := r.answer(ctx, k.processes)
+	if err != nil {
+		return r, err
 	}
 	var servers []string
 	for i, a := range addresses {
 		servers = append(servers, "--server", fmt.Sprintf("%d=%s", i, a))
 	}
-	if !p.shared {
+	if !k.shared {
 		more := append(servers, "--queue", filepath.Join(dir, "requests.db"))
-		if p.processes {
-			more = append(more, "--server-silence", b.serverSilence.String())
+		if k.processes {
+			more = append(more, "--server-silence", serverSilence.String())
 		}
-		return r, r.front(ctx, b.plan, path, more...)
+		return r, r.front(ctx, plan, more...)
 	}
-	c, err := natstest.Start(dir)
+
+	// Requests in three nodes.
+	cluster, err := natstest.Start(dir)
 	if err != nil {
-		return nil, err
+		return r, err
 	}
-	r.ends = append(r.ends, c.Stop)
+	r.ends = append(r.ends, cluster.Stop)
 	for i := range 3 {
-		r.nodes = append(r.nodes, &process{begin: func() error { return c.Again(i) }, end: func() { c.Kill(i) }})
+		r.nodes = append(r.nodes, &node{cluster, i})
 	}
-	queue := []string{"--queue", c.URL, "--queue-silence", b.silence.String()}
+	queue := []string{"--queue", cluster.URL, "--queue-silence", silence.String()}
 	for range 2 {
-		if err := r.front(ctx, b.plan, path, queue...); err != nil {
-			return nil, err
+		if err := r.front(ctx, plan, queue...); err != nil {
+			return r, err
 		}
 	}
 	for i := range instances {
-		p := r.command(nil, b.plan, append([]string{"agent", "--server", servers[2*i+1]}, queue...)...)
-		r.agents = append(r.agents, p)
-		if err := p.start(ctx); err != nil {
-			return nil, err
+		agent := r.process(append([]string{program, "agent", "--server", servers[2*i+1]}, queue...)...)
+		r.agents = append(r.agents, agent)
+		if err := agent.start(ctx); err != nil {
+			return r, err
 		}
 	}
 	return r, nil
 }
 
-// answer starts the servers that write answers: as processes, or else in this one.
-func (r *rig) answer(ctx context.Context, processes bool) (addresses []string, err error) {
-	for range instances {
-		if processes {
-			p, address, err := r.server()
-			if err != nil {
-				return nil, err
-			}
-			r.servers, addresses = append(r.servers, p), append(addresses, address)
-			if err := p.start(ctx); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		f, err := fake.Start(options)
-		if err != nil {
-			return nil, err
-		}
-		r.fakes, addresses = append(r.fakes, f), append(addresses, f.URL())
-		r.ends = append(r.ends, f.Stop)
-	}
-	return addresses, nil
+// process returns one of a program that has not been started.
+func (r *rig) process(args ...string) *process {
+	p := &process{args: args, log: filepath.Join(r.dir, strconv.Itoa(len(r.ends))+".log")}
+	r.ends = append(r.ends, p.kill)
+	return p
 }
 
 // front starts a front end.
-func (r *rig) front(ctx context.Context, program, plan string, more ...string) error {
+func (r *rig) front(ctx context.Context, plan string, more ...string) error {
 	port, err := natstest.FreePort()
 	if err != nil {
 		return err
 	}
 	address := fmt.Sprint("127.0.0.1:", port)
-	p := r.command(nil, program, append([]string{"serve", plan, "--http", address, "--metrics", "off"}, more...)...)
-	p.ready = func(ctx context.Context) error { return started.Answers(ctx, "http://"+address+"/health") }
-	r.fronts, r.ports = append(r.fronts, p), append(r.ports, port)
+	p := r.process(append([]string{program, "serve", plan, "--http", address, "--metrics", "off"}, more...)...)
+	p.ready = "http://" + address + "/health"
+	r.fronts, r.addresses = append(r.fronts, p), append(r.addresses, "http://"+address)
 	return p.start(ctx)
 }
 
-// command is a process of a program, with what its environment has more than this one's.
-func (r *rig) command(environment []string, program string, args ...string) *process {
-	var cmd *exec.Cmd
-	log := &bytes.Buffer{}
-	r.logs = append(r.logs, log)
-	p := &process{}
-	p.begin = func() error {
-		cmd = exec.Command(program, args...)
-		cmd.Env = append(os.Environ(), environment...)
-		cmd.Stderr = &locked{r, log}
-		return cmd.Start()
+// serving is the variable of the environment by which a process is a server that writes answers, at the address that it holds.
+const serving = "BENCH_LLM_KILLS_SERVES"
+
+// serve is the whole of a process that was started as a server.
+func serve() {
+	server := options
+	if server.At = os.Getenv(serving); server.At == "" {
+		return
 	}
-	p.end = func() {
-		if cmd != nil && cmd.Process != nil {
-			_ = cmd.Process.Kill() // it may have ended
-			_ = cmd.Wait()         // it was killed
-			cmd = nil
+	if _, err := fake.Start(server); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	select {}
+}
+
+// answer starts the servers that write answers: as processes, or else in this one.
+func (r *rig) answer(ctx context.Context, processes bool) (addresses []string, err error) {
+	for range instances {
+		if !processes {
+			f, err := fake.Start(options)
+			if err != nil {
+				return nil, err
+			}
+			r.fakes, addresses = append(r.fakes, f), append(addresses, f.URL())
+			r.ends = append(r.ends, f.Stop)
+			continue
+		}
+		port, err := natstest.FreePort()
+		if err != nil {
+			return nil, err
+		}
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		address := fmt.Sprint("127.0.0.1:", port)
+		p := r.process(self)
+		p.environment, p.ready = serving+"="+address, "http://"+address+"/v1/models"
+		r.servers, addresses = append(r.servers, p), append(addresses, "http://"+address)
+		if err := p.start(ctx); err != nil {
+			return nil, err
 		}
 	}
-	p.signal = func(name string) error {
-		return exec.Command("kill", "-"+name, strconv.Itoa(cmd.Process.Pid)).Run()
-	}
-	r.ends = append(r.ends, func() { p.end() })
-	return p
+	return addresses, nil
 }
 
-// locked is a log that may be read while a process writes it.
-type locked struct {
-	r *rig
-	b *bytes.Buffer
-}
-
-func (l *locked) Write(p []byte) (int, error) {
-	l.r.mu.Lock()
-	defer l.r.mu.Unlock()
-	return l.b.Write(p)
-}
-
-// said are the last lines of all processes, for a run that failed.
-func (r *rig) said() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var errs []error
-	for i, b := range r.logs {
-		text := b.Bytes()
-		errs = append(errs, fmt.Errorf("process %d: …%s", i, text[max(0, len(text)-3000):]))
+// logs are the last lines of all processes, for a run that failed.
+func (r *rig) logs() error {
+	paths, err := filepath.Glob(filepath.Join(r.dir, "*.log"))
+	errs := []error{err}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		errs = append(errs, err, fmt.Errorf("process %s: …%s", filepath.Base(path), text[max(0, len(text)-3000):]))
 	}
 	return errors.Join(errs...)
 }
@@ -198,13 +223,6 @@ func (r *rig) stop() {
 	for i := len(r.ends) - 1; i >= 0; i-- {
 		r.ends[i]()
 	}
-}
-
-func (r *rig) addresses() (out []string) {
-	for _, p := range r.ports {
-		out = append(out, fmt.Sprint("http://127.0.0.1:", p))
-	}
-	return out
 }
 
 // completions is how many the servers began.

@@ -9,9 +9,9 @@
 // Another part serves batches beside interactive requests: how long the first token takes,
 // alone and while a batch is worked off.
 //
-//	main.go   parts, flags, figures
-//	beside.go batch beside interactive
-//	plan.go   the server, its profile, the plan, what served times say of the profile
-//	trace.go  the two traces
-//	log.go    the contents of an event log
+//	main.go    parts, flags, figures
+//	plan.go    the plans, the profile of the server, what served times say of it
+//	trace.go   the two traces, and how a plan is simulated and served with them
+//	log.go     the contents of an event log
+//	beside.go  a batch beside interactive requests
 package main

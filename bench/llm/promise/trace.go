@@ -2,10 +2,19 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
 	"time"
+
+	"inferplan/bench/started"
+	"inferplan/formats/document"
+	"inferplan/testkit/natstest"
 )
 
 // row is a request of a trace.
@@ -39,19 +48,87 @@ func random(n int, mean time.Duration, seed uint64) (out []row) {
 	return out
 }
 
-func writeTrace(path string, rows []row) error {
-	var b bytes.Buffer
-	b.WriteString("t_us,model,prompt_tokens,output_tokens\n")
-	for _, r := range rows {
-		fmt.Fprintf(&b, "%d,%s,%d,%d\n", r.at.Microseconds(), r.model, r.prompt, r.output)
+func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
+
+// command runs the program.
+func (b *bench) command(ctx context.Context, args ...string) error {
+	if output, err := exec.CommandContext(ctx, program, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("plan %v: %w\n%s", args, err, output)
 	}
-	return os.WriteFile(path, b.Bytes(), 0o644)
+	return nil
 }
 
-// work is how long the requests of a trace take, by what the plan says.
-func (p *planned) work(rows []row) (sum time.Duration) {
-	for _, r := range rows {
-		sum += p.took(r)
+// write writes the plan and the trace, and returns the flags of both for a run.
+func (b *bench) write(p *planned, rows []row) (flags []string, err error) {
+	if _, err := document.WriteFile(b.path("plan.json"), p.Plan, document.Force(true)); err != nil {
+		return nil, err
 	}
-	return sum
+	var text bytes.Buffer
+	text.WriteString("t_us,model,prompt_tokens,output_tokens\n")
+	for _, r := range rows {
+		fmt.Fprintf(&text, "%d,%s,%d,%d\n", r.at.Microseconds(), r.model, r.prompt, r.output)
+	}
+	end := rows[len(rows)-1].at + time.Second
+	return []string{"--trace", b.path("trace.csv"), "--duration", end.String()}, os.WriteFile(b.path("trace.csv"), text.Bytes(), 0o644)
+}
+
+// simulated simulates a plan with a trace.
+func (b *bench) simulated(ctx context.Context, p *planned, rows []row) (*seen, error) {
+	flags, err := b.write(p, rows)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.command(ctx, append([]string{"simulate", b.path("plan.json"), "--event-log", b.path("simulated.log")}, flags...)...); err != nil {
+		return nil, err
+	}
+	return b.read("simulated.log", rows)
+}
+
+// served serves a plan, and sends the requests of a trace.
+func (b *bench) served(ctx context.Context, p *planned, rows []row) (*seen, error) {
+	flags, err := b.write(p, rows)
+	if err != nil {
+		return nil, err
+	}
+	err = b.serving(ctx, "plan.json", func(address string) error {
+		return b.command(ctx, append([]string{"load", address, "--plan", b.path("plan.json"), "--grace", "2m"}, flags...)...)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return b.read("served.log", rows)
+}
+
+// read reads the event log of a run in which all requests must have ended.
+func (b *bench) read(name string, rows []row) (*seen, error) {
+	s, err := readLog(b.path(name))
+	if err == nil && len(s.order) != len(rows) {
+		err = fmt.Errorf("%s: %d of %d requests ended", name, len(s.order), len(rows))
+	}
+	return s, err
+}
+
+// serving has a plan served while something is done.
+func (b *bench) serving(ctx context.Context, plan string, do func(address string) error) error {
+	port, err := natstest.FreePort()
+	if err != nil {
+		return err
+	}
+	_ = os.Remove(b.path("requests.db")) // of the run before
+	address := fmt.Sprint("127.0.0.1:", port)
+	cmd := exec.CommandContext(ctx, program, "serve", b.path(plan), "--server", b.url, "--http", address, "--metrics", "off", "--queue", b.path("requests.db"), "--event-log", b.path("served.log"))
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	if err = started.Answers(ctx, "http://"+address+"/health"); err == nil {
+		err = do("http://" + address)
+	}
+	_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	if err := errors.Join(err, cmd.Wait()); err != nil {
+		return fmt.Errorf("%w\n%s", err, said.Bytes())
+	}
+	return nil
 }

@@ -76,7 +76,10 @@ func TestTables(t *testing.T) {
 	w := Workloads[0]
 	w.Models, w.Popularity = []int{0, 1, 6}, []float64{0.5, 0.3, 0.2}
 	c := Case{Workload: &w, Policy: Named("QLM"), RPS: 3, Instances: 5, A10: 2, Big: 1}
-	tab := c.tables(e)
+	tab, err := c.tables(e)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if want := []int32{2, 2, 1}; !slices.Equal(tab.KindCounts, want) {
 		t.Errorf("kinds %v, want %v", tab.KindCounts, want)
 	}
@@ -109,9 +112,10 @@ func TestMeasure(t *testing.T) {
 		if err != nil {
 			t.Fatal(p.Name, err)
 		}
-		if o.Requests != requests || o.Throughput <= 0 || o.Throughput > 8.01 || !(o.Load > 0) {
+		if o.Requests != requests || o.Throughput <= 0 || o.Throughput > 8.01 {
 			t.Errorf("%s: %+v", p.Name, o)
 		}
+		o.CPU = 0 // which differs from run to run
 		return o
 	}
 	got := map[string]*Outcome{}
@@ -137,51 +141,8 @@ func TestMeasure(t *testing.T) {
 // on the pair.
 func TestOperations(t *testing.T) {
 	for _, o := range Operations() {
-		if o.Swap <= 0 || o.Recompute <= 0 || o.Warm >= o.Cold || o.States <= 0 || o.Models <= 0 {
+		if o.Swap <= 0 || o.Recompute <= 0 || o.Warm >= o.Cold {
 			t.Errorf("%+v", o)
-		}
-	}
-}
-
-// TestTimeline: an instance does one thing at a time, and runs as many models as it
-// loads or has at first.
-func TestTimeline(t *testing.T) {
-	d := open(t)
-	c := &Case{Workload: &Workloads[0], Policy: Named("QLM"), RPS: 8, To: 200, Instances: 2, Seed: 1}
-	list, err := d.Timeline(context.Background(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	slices.SortStableFunc(list, func(a, b Stretch) int { return int(a.From - b.From) })
-	until, runs := [2]time.Duration{}, 0
-	for _, s := range list {
-		if s.To < s.From || s.From < until[s.Device] {
-			t.Errorf("%+v begins before %v", s, until[s.Device])
-		}
-		if until[s.Device] = s.To; !s.Loading {
-			runs++
-		}
-	}
-	if runs < 4 || len(list) == runs {
-		t.Errorf("%d stretches, %d of them run", len(list), runs)
-	}
-}
-
-// TestCeiling: no policy has more requests per second than is possible.
-func TestCeiling(t *testing.T) {
-	d := open(t)
-	for _, p := range []string{"QLM", "SHEPHERD-like", "partition"} {
-		c := &Case{Workload: &Workloads[0], Policy: Named(p), RPS: 2, From: 100, To: 300, Instances: 4, Seed: 2}
-		most, err := d.Ceiling(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		x, err := d.Measure(context.Background(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if x.Throughput > most || most > c.RPS {
-			t.Errorf("%s: %.4f requests/s, the ceiling is %.4f", p, x.Throughput, most)
 		}
 	}
 }

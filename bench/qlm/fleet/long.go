@@ -4,11 +4,9 @@ import (
 	"context"
 	"time"
 
-	"inferplan/cputime"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/seeded"
 	"inferplan/policy/vqueue"
-	"inferplan/sim"
 )
 
 // Long is requests that come to equal instances faster than these take them, or not.
@@ -20,51 +18,24 @@ type Long struct {
 	Seed                uint64
 }
 
-// Spent is the effort of the simulation of such a run.
-type Spent struct {
-	CPU      float64 // seconds
-	InTime   int64   // requests
-	Searches int64   // re-plans asked for
-	Searched int64   // positions that they looked at
-}
-
 // MeasureLong runs requests with the lengths of the conversations, in turn, to
 // instances of Vicuna-13B. Arrivals are Poisson, re-plans as long as `plan simulate`
 // lets them be.
-func (d *Data) MeasureLong(ctx context.Context, x *Long) (*Spent, error) {
+func (d *Data) MeasureLong(ctx context.Context, x *Long) (*Outcome, error) {
 	e, err := d.calibrate(&Workloads[1])
 	if err != nil {
 		return nil, err
 	}
 	each, _ := e.plain[vicuna][a100].Work(1)
-	w := &Workloads[1]
-	c := &Case{Workload: w, Policy: &Policy{Options: vqueue.Options{GroupBatches: x.Delta, Rule: x.Rule}}, RPS: x.Load * float64(x.Instances) / each, Instances: x.Instances, Seed: x.Seed}
+	c := &Case{Workload: &Workloads[1], Policy: &Policy{Options: vqueue.Options{GroupBatches: x.Delta, Rule: x.Rule}}, RPS: x.Load * float64(x.Instances) / each, Instances: x.Instances, Seed: x.Seed}
 	rng, at := seeded.New(x.Seed, "fleet/long"), 0.0
 	list := make([]arrivals.Request, x.Requests)
 	for i := range list {
 		at += rng.ExpFloat64() / c.RPS
 		row := &d.Conversations[i%len(d.Conversations)]
-		list[i] = arrivals.Request{ArrivedAt: time.Duration(at * 1e9), Model: int32(pick(shares, rng.Float64())), PromptTokens: row.Prompt, OutputTokens: row.Output}
+		list[i] = arrivals.Request{ArrivedAt: time.Duration(at * 1e9), Model: int32(pick(Shares, rng.Float64())), PromptTokens: row.Prompt, OutputTokens: row.Output}
 	}
-	t := c.tables(e)
-	p, _, err := c.policy(t)
-	if err != nil {
-		return nil, err
-	}
-	out := &Spent{}
-	began := cputime.Used()
-	res, err := sim.Run(ctx, sim.Config{Tables: t, Policy: p, Source: arrivals.Slice(list), Seed: x.Seed, SearchTime: func(worked int64) time.Duration {
-		out.Searched, out.Searches = out.Searched+worked, out.Searches+1
-		return 0
-	}})
-	if err != nil {
-		return nil, err
-	}
-	out.CPU = (cputime.Used() - began).Seconds()
-	for i := range res.Report.Models {
-		out.InTime += res.Report.Models[i].Completed - res.Report.Models[i].Late
-	}
-	return out, nil
+	return c.run(ctx, e, list, 0, 0)
 }
 
 // Full is the requests a second that instances do of a workload of one model on A100s,

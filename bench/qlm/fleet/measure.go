@@ -6,19 +6,18 @@ import (
 	"time"
 
 	"inferplan/bench/qlm/rules"
+	"inferplan/cputime"
 	"inferplan/formats/arrivals"
 	"inferplan/policy"
-	"inferplan/policy/balance"
 	"inferplan/policy/vqueue"
 	"inferplan/sim"
 )
 
 // Policy is a policy that orders the queues of the fleet.
 type Policy struct {
-	Name     string
-	Options  vqueue.Options
-	Cold     bool // models come from storage
-	Priority bool // the servers schedule by priority behind a balancer; Options do not count
+	Name    string
+	Options vqueue.Options
+	Cold    bool // models come from storage
 	// Partition gives models instances of their own, Random deals requests at random, and Scale has
 	// instances come and go.
 	Partition, Random bool
@@ -34,7 +33,6 @@ var qlm = vqueue.Options{GroupBatches: 1, OneOpenGroup: true, MemberOrder: vqueu
 var Policies = []Policy{
 	{Name: "FCFS", Options: vqueue.Options{Rule: vqueue.FCFS}, Cold: true},
 	{Name: "EDF", Options: vqueue.Options{Rule: vqueue.EDF}, Cold: true},
-	{Name: "priority", Priority: true, Cold: true},
 	{Name: "SHEPHERD-like", Options: vqueue.Options{NewDispatcher: rules.Shepherd}, Cold: true},
 	{Name: "partition", Options: vqueue.Options{Rule: vqueue.EDF}, Partition: true},
 	{Name: "gateway-like", Options: vqueue.Options{NewDispatcher: rules.Gateway}, Partition: true},
@@ -124,26 +122,25 @@ type Case struct {
 	Instances int
 	A10, Big  int // of them on an A10, and on four A100s
 	Seed      uint64
-	Off       float64 // by how much estimators are off: times the true work; 0 stands for 1
 }
 
 // Key names the case.
 func (c *Case) Key() string {
-	return fmt.Sprintf("fleet/%+v/%s/%g/%d-%d/%d-%d-%d/%d/%g", *c.Workload, c.Policy.Name, c.RPS, c.From, c.To, c.Instances, c.A10, c.Big, c.Seed, c.Off)
+	return fmt.Sprintf("fleet/%+v/%s/%g/%d-%d/%d-%d-%d/%d", *c.Workload, c.Policy.Name, c.RPS, c.From, c.To, c.Instances, c.A10, c.Big, c.Seed)
 }
 
 // Outcome holds the results of a run.
 type Outcome struct {
-	Load       float64 // work offered per second over what the instances do
 	Requests   int64
 	InTime     int64
 	Class      []float64 // attainment
 	Throughput float64   // requests by the time to the last answer
 	Swaps      int64
 	Evictions  int64
-	Preempted  int64
 	Used       float64 // instances that were on, in the mean
-	Searched   int64   // positions that re-plans looked at
+	Searches   int64   // re-plans
+	Searched   int64   // positions that they looked at
+	CPU        float64 // seconds that the simulation took
 	KV         float64 // share of KV memory in use, in the mean
 }
 
@@ -160,10 +157,6 @@ const perPosition = time.Microsecond
 // policy is the policy of a case, and how long its instances were on until a time.
 func (c *Case) policy(t *policy.Tables) (policy.Policy, func(end time.Duration) time.Duration, error) {
 	used := func(end time.Duration) time.Duration { return end * time.Duration(c.Instances) }
-	if c.Policy.Priority {
-		p, err := balance.NewPriority(t)
-		return p, used, err
-	}
 	opt := c.Policy.Options
 	opt.Seed = c.Seed
 	opt.OneOpenGroup = opt.OneOpenGroup && len(c.Workload.Models) > 1
@@ -188,32 +181,34 @@ func (c *Case) policy(t *policy.Tables) (policy.Policy, func(end time.Duration) 
 }
 
 // Measure runs a case.
-func (d *Data) Measure(ctx context.Context, c *Case) (*Outcome, error) { return d.measure(ctx, c, nil) }
-
-// measure runs a case, and has its policy and tables looked at before.
-func (d *Data) measure(ctx context.Context, c *Case, look func(policy.Policy, *policy.Tables) policy.Policy) (*Outcome, error) {
+func (d *Data) Measure(ctx context.Context, c *Case) (*Outcome, error) {
 	estimators, err := d.calibrate(c.Workload)
 	if err != nil {
 		return nil, err
 	}
-	list, err := c.Requests(d)
+	list, err := c.requests(d)
 	if err != nil {
 		return nil, err
 	}
-	out := &Outcome{Load: c.load(estimators, list)}
-	t := c.tables(estimators)
+	return c.run(ctx, estimators, list, searchWork, perPosition)
+}
+
+// run serves requests. A re-plan looks at so many positions at most, 0 stands for no limit, and takes some time for each.
+func (c *Case) run(ctx context.Context, e *calibrated, list []arrivals.Request, searchWork int64, perPosition time.Duration) (*Outcome, error) {
+	t, err := c.tables(e)
+	if err != nil {
+		return nil, err
+	}
 	pol, used, err := c.policy(t)
 	if err != nil {
 		return nil, err
 	}
-	if look != nil {
-		pol = look(pol, t)
-	}
+	out := &Outcome{}
 	var end time.Duration
 	cfg := sim.Config{
 		Tables: t, Policy: pol, Source: arrivals.Slice(list), SearchWork: searchWork, Seed: c.Seed,
 		SearchTime: func(worked int64) time.Duration {
-			out.Searched += worked
+			out.Searches, out.Searched = out.Searches+1, out.Searched+worked
 			return time.Duration(worked) * perPosition
 		},
 		OnCompleted: func(_, answered time.Duration) { end = max(end, answered) },
@@ -223,10 +218,12 @@ func (d *Data) measure(ctx context.Context, c *Case, look func(policy.Policy, *p
 			return t.Networks[network].LoadTimes[t.Devices[device].Kind][1]
 		}
 	}
+	began := cputime.Used()
 	res, err := sim.Run(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
+	out.CPU = (cputime.Used() - began).Seconds()
 	for i := range res.Report.Models {
 		m := &res.Report.Models[i]
 		out.Requests += m.Requests
@@ -240,6 +237,6 @@ func (d *Data) measure(ctx context.Context, c *Case, look func(policy.Policy, *p
 	}
 	out.Throughput, out.Used = float64(len(list))/end.Seconds(), used(end).Seconds()/end.Seconds()
 	out.KV = res.Tokens.UsedKV()
-	out.Swaps, out.Evictions, out.Preempted = res.Tokens.Swaps, res.Tokens.Evictions, res.Tokens.Preempted
+	out.Swaps, out.Evictions = res.Tokens.Swaps, res.Tokens.Evictions
 	return out, nil
 }

@@ -1,10 +1,9 @@
 package fleet
 
 import (
-	"math"
 	"time"
 
-	"inferplan/policy"
+	"inferplan/bench/qlm/instance"
 )
 
 // Operation holds the costs of operations for a model on a kind of instance.
@@ -13,7 +12,6 @@ type Operation struct {
 	StateBytes      float64
 	Swap, Recompute time.Duration // of a request's state
 	Warm, Cold      time.Duration // of the weights
-	States, Models  int64         // bytes of the host's memory that they may take
 }
 
 // halfWay is the tokens of a request in the middle of its answer.
@@ -27,41 +25,12 @@ func Operations() []Operation {
 			if m == nil {
 				continue
 			}
-			devices := 1.0
-			if k == fourA100 {
-				devices = 4
-			}
-			x := Operation{Name: family + ", " + kindNames[k], StateBytes: float64(halfWay * m.TokenBytes)}
-			x.Swap = time.Duration((1.3 * x.StateBytes) / (fromHost * devices) * 1e9)
-			x.Recompute = m.Iteration.PrefillTime(halfWay, budget)
-			x.Warm, x.Cold = time.Duration(weights[f]/fromHost/devices*1e9), time.Duration(weights[f]/fromStorage/devices*1e9)
-			server := &policy.Server{WarmBytes: 1 << 62, Costs: []policy.ServerCost{{KVTokens: m.KVTokens, KVTokenBytes: m.TokenBytes}, {KVTokens: m.KVTokens, KVTokenBytes: m.TokenBytes}}}
-			t := &policy.Tables{Networks: []policy.Network{{Bytes: int64(weights[f])}, {Bytes: int64(weights[f])}}, Devices: []policy.Device{{Instance: 0}}, Instances: []policy.Instance{{Server: server}}}
-			x.States, x.Models = states(server), models(t, server)
+			x := Operation{Name: family + ", " + kindNames[k], StateBytes: float64(halfWay * m.TokenBytes), Recompute: m.Iteration.PrefillTime(halfWay, instance.Options.TokenBudget)}
+			x.Swap = time.Duration((1.3 * x.StateBytes) / (fromHost * devices(k)) * 1e9)
+			times := loads(f, k)
+			x.Warm, x.Cold = times.WarmUS.D(), times.ColdUS.D()
 			out = append(out, x)
 		}
 	}
 	return out
-}
-
-// states returns what state swaps take of the host's memory at most: the state of a whole batch, of the
-// network with the largest. Evictions, pulling and balancing take none.
-func states(s *policy.Server) int64 {
-	most := int64(0)
-	for i := range s.Costs {
-		most = max(most, s.Costs[i].KVTokens*s.Costs[i].KVTokenBytes)
-	}
-	return most
-}
-
-// models returns what warm starts take of it at most: the weights of the networks that the instance may run,
-// but for the smallest, which is loaded, as far as the host has room.
-func models(t *policy.Tables, s *policy.Server) int64 {
-	sum, least := int64(0), int64(math.MaxInt64)
-	for n := range s.Costs {
-		if bytes := t.Networks[n].Bytes; s.Costs[n].KVTokens > 0 {
-			sum, least = sum+bytes, min(least, bytes)
-		}
-	}
-	return min(max(sum-least, 0), s.WarmBytes)
 }

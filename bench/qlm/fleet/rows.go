@@ -16,7 +16,7 @@ import (
 // Classes are the SLOs of answers, end to end, with their shares of requests.
 var (
 	Classes = []time.Duration{30 * time.Second, 120 * time.Second, 300 * time.Second}
-	shares  = []float64{0.2, 0.4, 0.4}
+	Shares  = []float64{0.2, 0.4, 0.4}
 )
 
 // popularity is the share of requests by model. Models with even numbers are
@@ -65,7 +65,7 @@ func (w *Workload) shares() []float64 {
 	if w.Shares != nil {
 		return w.Shares
 	}
-	return shares
+	return Shares
 }
 
 // slo is that of a class.
@@ -138,6 +138,16 @@ func pick(shares []float64, u float64) int {
 	return len(shares) - 1
 }
 
+// requests are those of a case, compressed to its rate.
+func (c *Case) requests(d *Data) ([]arrivals.Request, error) {
+	list, err := c.Workload.requests(d, c.From, c.To, c.Seed)
+	if err != nil {
+		return nil, err
+	}
+	compress(list, c.RPS)
+	return list, nil
+}
+
 // requests draws the requests of rows, with the rows' own distances in time. Their
 // model is the index of model and class in the tables.
 func (w *Workload) requests(d *Data, from, to int, seed uint64) ([]arrivals.Request, error) {
@@ -193,4 +203,22 @@ func compress(list []arrivals.Request, rps float64) {
 	for i := range list {
 		list[i].ArrivedAt = time.Duration(float64(list[i].ArrivedAt) * factor)
 	}
+}
+
+// Draw draws the requests of the first rows of the conversations, compressed to a
+// rate: models by their popularity, classes by their shares, both with one generator.
+// A request's model is the index of model and class, models first.
+func (d *Data) Draw(popularity []float64, rows int, rps float64, seed uint64) ([]arrivals.Request, error) {
+	if rows > len(d.Conversations) {
+		return nil, fmt.Errorf("rows 0 to %d: the trace has %d", rows, len(d.Conversations))
+	}
+	rng := splitMix(seed)
+	out := make([]arrivals.Request, rows)
+	for i, row := range d.Conversations[:rows] {
+		model := pick(popularity, rng.float())
+		class := pick(Shares, rng.float())
+		out[i] = arrivals.Request{ArrivedAt: row.ArrivedAt - d.Conversations[0].ArrivedAt, Model: int32(model*len(Classes) + class), PromptTokens: row.Prompt, OutputTokens: row.Output}
+	}
+	compress(out, rps)
+	return out, nil
 }

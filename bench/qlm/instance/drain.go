@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	"inferplan/formats"
@@ -38,6 +38,9 @@ var (
 	Llama70BX4 = llm.Model{Iteration: formats.Iteration{BaseNS: 43.3e6, SequenceNS: 182500, ContextNS: 372, PromptNS: 242300, AttentionNS: .1}, KVTokens: 433000, MaxSequences: 128, TokenBytes: 327680}
 )
 
+// Options are those of the instances.
+var Options = llm.Options{TokenBudget: 2048, BlockTokens: 16}
+
 // Rows of the files of lengths that are used; longer prompts are cut.
 const (
 	mostPrompt = 8000
@@ -67,61 +70,39 @@ func Queues(data string) ([]Queue, error) {
 		for i := range lengths {
 			lengths[i].ArrivedAt = 0
 		}
-		out = append(out, Queue{Name: c.instance + ", " + c.lengths, Model: c.model, Options: llm.Options{TokenBudget: 2048, BlockTokens: 16}, Lengths: lengths})
+		out = append(out, Queue{Name: c.instance + ", " + c.lengths, Model: c.model, Options: Options, Lengths: lengths})
 	}
 	return out, nil
 }
 
-// ReadRows takes the columns input_tokens, output_tokens and, where there is one,
-// t_s of a CSV: its first 20000 rows with tokens. Longer prompts than most are cut.
+// ReadRows takes the columns input_tokens, output_tokens and, where there is one, t_s of a CSV: its first 20000 rows with tokens.
+// Longer prompts than most are cut.
 func ReadRows(path string, most int) ([]llm.Request, error) {
-	f, err := csvfile.Open(path)
+	t, err := csvfile.OpenTable(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading lengths: %w", err)
 	}
-	defer f.Close()
-	t, err := csvfile.NewTable(f)
-	if err != nil {
+	defer t.Close()
+	if err := t.Require("input_tokens", "output_tokens"); err != nil {
 		return nil, err
 	}
-	at, when := [2]int{-1, -1}, -1
-	for i, name := range t.Header {
-		switch name {
-		case "input_tokens":
-			at[0] = i
-		case "output_tokens":
-			at[1] = i
-		case "t_s":
-			when = i
-		}
-	}
-	if at[0] < 0 || at[1] < 0 {
-		return nil, t.Fail(0, "", "no column input_tokens or output_tokens", "both")
-	}
+	_, timed := t.Column("t_s")
 	var out []llm.Request
-	for len(out) < mostRows {
-		err := t.Next()
-		if errors.Is(err, io.EOF) {
-			break
+	err = t.EachRow(func() error {
+		r := llm.Request{Prompt: int32(min(t.WholeNumber("input_tokens", 0, math.MaxInt32), most)), Output: int32(t.WholeNumber("output_tokens", 0, math.MaxInt32))}
+		if timed >= 0 {
+			r.ArrivedAt = time.Duration(t.Number("t_s", 0, 1e9) * 1e9)
 		}
-		if err != nil {
-			return nil, err
+		if r.Prompt > 0 && r.Output > 0 {
+			out = append(out, r)
 		}
-		var n [2]int64
-		for k, i := range at {
-			if n[k], err = strconv.ParseInt(t.Row[i], 10, 32); err != nil || n[k] < 0 {
-				return nil, t.CellError(i, "a number of tokens")
-			}
+		if len(out) == mostRows {
+			return io.EOF
 		}
-		var seconds float64
-		if when >= 0 {
-			if seconds, err = strconv.ParseFloat(t.Row[when], 64); err != nil || !(seconds >= 0 && seconds < 1e9) {
-				return nil, t.CellError(when, "seconds")
-			}
-		}
-		if n[0] > 0 && n[1] > 0 {
-			out = append(out, llm.Request{ArrivedAt: time.Duration(seconds * 1e9), Prompt: int32(min(n[0], int64(most))), Output: int32(n[1])})
-		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
 	}
 	return out, nil
 }
@@ -156,6 +137,18 @@ func (q *Queue) Halves() [2]*Queue {
 	return [2]*Queue{&first, &second}
 }
 
+// Interleaved are the queue with every other block of so many rows, from the first on, and with those between.
+func (q *Queue) Interleaved(block int) [2]*Queue {
+	parts := [2]Queue{*q, *q}
+	parts[0].Lengths, parts[1].Lengths = nil, nil
+	n := 0
+	for rows := range slices.Chunk(q.Lengths, block) {
+		parts[n%2].Lengths = append(parts[n%2].Lengths, rows...)
+		n++
+	}
+	return [2]*Queue{&parts[0], &parts[1]}
+}
+
 // Backwards is the queue with its rows from the last to the first: what drifted up drifts down.
 func (q *Queue) Backwards() *Queue {
 	out := *q
@@ -170,6 +163,15 @@ func (q *Queue) Drain(list []llm.Request) ([]llm.Outcome, llm.Counts, error) {
 	return llm.ServeAll(q.Options, q.Model, list)
 }
 
+// Calibrate fits an estimator to a queue that the instance drains.
+func (q *Queue) Calibrate(list []llm.Request) (*vqueue.RCT, error) {
+	out, _, err := q.Drain(list)
+	if err != nil {
+		return nil, fmt.Errorf("draining a queue: %w", err)
+	}
+	return vqueue.Calibrate(Timed(list, out), batch(out))
+}
+
 // Timed is a drained queue as an estimator is calibrated on it: in order of start.
 func Timed(list []llm.Request, out []llm.Outcome) []vqueue.CalibrationRequest {
 	served := make([]vqueue.CalibrationRequest, len(list))
@@ -180,8 +182,8 @@ func Timed(list []llm.Request, out []llm.Outcome) []vqueue.CalibrationRequest {
 	return served
 }
 
-// Batch is the mean number of requests that ran at once while others waited.
-func Batch(out []llm.Outcome) float64 {
+// batch is the mean number of requests that ran at once while others waited.
+func batch(out []llm.Outcome) float64 {
 	var last, sum time.Duration
 	for _, o := range out {
 		last = max(last, o.FirstIteration)

@@ -1,6 +1,7 @@
 package latebound
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,13 +18,8 @@ type Options struct {
 	// 0 is 40.
 	Times int
 	// Nodes, if above 0, tightens the bound by branch and bound over this many nodes:
-	// changes of model then happen as a whole. TimeLimit is a safety net.
+	// changes of model then happen as a whole.
 	Nodes int64
-	// Apart counts every queue by itself instead of all of a kind together, and with
-	// Nodes gives every group one queue: tighter, for some hundred groups at most.
-	Apart bool
-	// Solve has the further options of the solver.
-	Solve milp.Options
 }
 
 // Bound is a number of requests that every order and assignment of the groups makes
@@ -31,8 +27,6 @@ type Options struct {
 type Bound struct {
 	Late  float64
 	Stats milp.Stats
-	// Proved says that the program was solved to its end: more nodes give no more.
-	Proved bool
 }
 
 // Prove proves a bound on the late requests of a problem that judges by means.
@@ -52,12 +46,9 @@ func Prove(ctx context.Context, solver milp.Solver, p *vqueue.Problem, o Options
 	if o.Times == 0 {
 		o.Times = 40
 	}
-	b := &bounder{p: p, m: milp.New("capacity bound"), whole: o.Nodes > 0, one: o.Nodes > 0 && o.Apart, intime: make([][]milp.Term, len(p.Groups))}
+	b := &bounder{p: p, m: milp.New("capacity bound"), whole: o.Nodes > 0, intime: make([][]milp.Term, len(p.Groups))}
 	for k := range p.Kinds {
-		b.addFleet(func(q int) bool { return !o.Apart && int(p.Queues[q].Kind) == k }, int32(k), o.Times)
-	}
-	for q := range p.Queues {
-		b.addFleet(func(r int) bool { return o.Apart && r == q }, p.Queues[q].Kind, o.Times)
+		b.addFleet(int32(k), o.Times)
 	}
 	total := 0.0
 	for i := range p.Groups {
@@ -67,14 +58,13 @@ func Prove(ctx context.Context, solver milp.Solver, p *vqueue.Problem, o Options
 		b.m.AddEQ("", 1, append(b.intime[i], milp.Term{Var: u, Coef: 1})...)
 	}
 	if total == 0 {
-		return &Bound{Proved: true}, nil
+		return &Bound{}, nil
 	}
-	o.Solve.MaxNodes = o.Nodes
-	sol, err := solver.Solve(ctx, b.m, o.Solve)
+	sol, err := solver.Solve(ctx, b.m, milp.Options{MaxNodes: o.Nodes})
 	if err != nil {
 		return nil, fmt.Errorf("solving for the capacity bound: %w", err)
 	}
-	out := &Bound{Stats: sol.Stats, Proved: sol.Status == milp.Optimal}
+	out := &Bound{Stats: sol.Stats}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -93,7 +83,6 @@ type bounder struct {
 	p      *vqueue.Problem
 	m      *milp.Model
 	whole  bool          // changes of model happen as a whole
-	one    bool          // a group has one queue
 	intime [][]milp.Term // by group: its parts in time
 }
 
@@ -107,8 +96,8 @@ type part struct {
 }
 
 // addFleet adds the capacity of queues of a kind of device.
-func (b *bounder) addFleet(has func(q int) bool, k int32, times int) {
-	f := b.fleet(has)
+func (b *bounder) addFleet(k int32, times int) {
+	f := b.fleet(k)
 	if f.queues == 0 {
 		return
 	}
@@ -120,19 +109,10 @@ func (b *bounder) addFleet(has func(q int) bool, k int32, times int) {
 			continue
 		}
 		v := b.m.AddVar("", 0, 1, 0)
-		b.m.SetInteger(v, b.one)
 		parts = append(parts, part{v, int32(i), due, c.Work, due < f.first+f.change[g.Model]+c.Work})
 		b.intime[i] = append(b.intime[i], milp.Term{Var: v, Coef: 1})
 	}
-	slices.SortStableFunc(parts, func(x, y part) int {
-		switch {
-		case x.due < y.due:
-			return -1
-		case x.due > y.due:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(parts, func(x, y part) int { return cmp.Compare(x.due, y.due) })
 	b.addTimes(f, parts, times)
 }
 
@@ -262,14 +242,14 @@ type fleet struct {
 	change   []float64   // by model: the least
 }
 
-func (b *bounder) fleet(has func(q int) bool) *fleet {
+func (b *bounder) fleet(kind int32) *fleet {
 	f := &fleet{first: math.Inf(1), loaded: make([]int, b.p.Models), change: make([]float64, b.p.Models), startsOf: make([][]float64, b.p.Models)}
 	for m := range f.change {
 		f.change[m] = math.Inf(1)
 	}
 	for i := range b.p.Queues {
 		q := &b.p.Queues[i]
-		if !has(i) {
+		if q.Kind != kind {
 			continue
 		}
 		f.queues++

@@ -29,7 +29,7 @@ func TestBoundBelowEveryOrder(t *testing.T) {
 			s.InsertGreedily()
 			best = s.LateRequests()
 		}
-		for _, o := range []latebound.Options{{}, {Times: 3}, {Nodes: 50}, {Apart: true}, {Apart: true, Nodes: 50}} {
+		for _, o := range []latebound.Options{{}, {Times: 3}, {Nodes: 50}} {
 			b, err := latebound.Prove(context.Background(), highs.Solver{}, p, o)
 			if err != nil {
 				t.Fatal(err)

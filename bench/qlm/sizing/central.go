@@ -25,7 +25,7 @@ type central struct {
 	free     []int32
 	servers  []replica // by device
 	pools    []pool
-	of       []int         // by served model: its pool
+	poolOf   []int         // by served model: its pool
 	urgent   time.Duration // SLO of the interactive band
 	open     int
 	ticking  bool
@@ -84,7 +84,7 @@ func (r rule) new(t *policy.Tables) (policy.Policy, error) {
 			at = len(g.pools)
 			g.pools = append(g.pools, pool{devices: devices, limit: float64(g.servers[devices[0]].most)})
 		}
-		g.of = append(g.of, at)
+		g.poolOf = append(g.poolOf, at)
 	}
 	return g, nil
 }
@@ -129,7 +129,7 @@ func (g *central) Handle(now time.Duration, ev *policy.Event, out *policy.Action
 			break
 		}
 		if r := &g.requests[b.req]; b.band == 0 && now-r.arrived > time.Duration(nearing*float64(g.urgent)) {
-			g.pools[g.of[r.model]].nearSLO = true
+			g.pools[g.poolOf[r.model]].nearSLO = true
 		}
 	case policy.Timer:
 		for i := range g.pools {
@@ -165,7 +165,7 @@ func (g *central) before(a, b int32) bool {
 // enqueue puts a request into its band, behind those that go first.
 func (g *central) enqueue(req int32) {
 	model := g.requests[req].model
-	band := &g.pools[g.of[model]].queues[g.band(model)]
+	band := &g.pools[g.poolOf[model]].queues[g.band(model)]
 	list := append(*band, req)
 	for i := len(list) - 1; i > 0 && g.before(req, list[i-1]); i-- {
 		list[i-1], list[i] = list[i], list[i-1]

@@ -1,4 +1,4 @@
-package beside
+package sizing
 
 import (
 	"os"
@@ -18,12 +18,12 @@ func TestPlannedBesideBatch(t *testing.T) {
 	if _, err := os.Stat(dir); err != nil {
 		t.Skipf("no traces: %v", err)
 	}
-	d, err := Open(dir)
+	d, err := OpenTrace(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Cases[0]
-	for _, k := range Competitors {
+	c := &BatchCases[0]
+	for _, k := range BatchCompetitors {
 		if k.Policy.Name != "priority" && !k.Planned {
 			continue
 		}
@@ -42,11 +42,11 @@ func TestPlannedBesideBatch(t *testing.T) {
 
 // Requests are those that were asked for, in the order in which they come.
 func TestRequests(t *testing.T) {
-	d := &Data{}
+	d := &Trace{}
 	for i := range 20000 {
 		d.rows = append(d.rows, llm.Request{ArrivedAt: time.Duration(i) * time.Second, Prompt: 10, Output: 10})
 	}
-	for _, c := range Cases {
+	for _, c := range BatchCases {
 		list, err := c.requests(d, Runs, c.Lines)
 		if err != nil {
 			t.Fatal(err)
@@ -67,7 +67,7 @@ func TestRequests(t *testing.T) {
 			t.Errorf("%s: %d lines and %d others", c.Name, lines, len(list)-lines)
 		}
 	}
-	if _, err := (&Case{Name: "x", GPUs: 8, RPS: 100}).requests(d, 0, 0); err == nil {
+	if _, err := (&BatchCase{Name: "x", GPUs: 8, RPS: 100}).requests(d, 0, 0); err == nil {
 		t.Error("more rows than the trace has are found")
 	}
 }

@@ -1,4 +1,4 @@
-package beside
+package sizing
 
 import (
 	"context"
@@ -16,15 +16,15 @@ import (
 	"inferplan/sim"
 )
 
-// Competitor orders the requests.
-type Competitor struct {
+// BatchCompetitor orders interactive requests and those of a batch.
+type BatchCompetitor struct {
 	Name    string
 	Policy  formats.PolicySpec
 	Planned bool // what runs at once is the planner's choice
 }
 
-// Competitors are the planner, and what it is held against.
-var Competitors = []Competitor{
+// BatchCompetitors are what the planner is held against, and the planner.
+var BatchCompetitors = []BatchCompetitor{
 	{Name: "balanced servers, first come first served", Policy: formats.PolicySpec{Name: balance.Name}},
 	{Name: "balanced servers, by priority", Policy: formats.PolicySpec{Name: balance.PriorityName}},
 	{Name: "FCFS", Policy: formats.PolicySpec{Name: "fcfs"}},
@@ -54,6 +54,24 @@ type Run struct {
 // Ratio is how many times as long answers take beside the batch.
 func (r *Run) Ratio() float64 { return r.P99.Seconds() / r.Alone.Seconds() }
 
+// Ratios returns those of all runs.
+func (o *Outcome) Ratios() (list []float64) {
+	for i := range o.Runs {
+		list = append(list, o.Runs[i].Ratio())
+	}
+	return list
+}
+
+// Sum returns the sums of the times and lines of all runs.
+func (o *Outcome) Sum() (sum Run) {
+	for _, r := range o.Runs {
+		sum.Alone, sum.P99 = sum.Alone+r.Alone, sum.P99+r.P99
+		sum.FirstAlone, sum.FirstToken = sum.FirstAlone+r.FirstAlone, sum.FirstToken+r.FirstToken
+		sum.Done, sum.Last = sum.Done+r.Done, sum.Last+r.Last
+	}
+	return sum
+}
+
 // Slower is the most that interactive answers may take beside the batch against alone.
 const Slower = 1.5
 
@@ -63,7 +81,7 @@ const reserve = 0.9
 
 // Measure has the runs of a competitor. What is alone is served by first come, first
 // served, with all that fits running at once.
-func (d *Data) Measure(ctx context.Context, c *Case, k *Competitor) (*Outcome, error) {
+func (d *Trace) Measure(ctx context.Context, c *BatchCase, k *BatchCompetitor) (*Outcome, error) {
 	alone, err := c.reference(ctx, d)
 	if err != nil {
 		return nil, err
@@ -79,7 +97,7 @@ func (d *Data) Measure(ctx context.Context, c *Case, k *Competitor) (*Outcome, e
 		if err != nil {
 			return nil, fmt.Errorf("%s, %s: %w", c.Name, k.Name, err)
 		}
-		l, out.Fleet = f.Layout, words(f.Layout)
+		l, out.Fleet = f.Layout, words(p, f.Layout)
 	}
 	for stretch := 1; stretch <= Runs; stretch++ {
 		list, err := c.requests(d, stretch, c.Lines)
@@ -102,7 +120,7 @@ func (d *Data) Measure(ctx context.Context, c *Case, k *Competitor) (*Outcome, e
 }
 
 // reference are the runs without a batch, the planner's first.
-func (c *Case) reference(ctx context.Context, d *Data) ([]*served, error) {
+func (c *BatchCase) reference(ctx context.Context, d *Trace) ([]*served, error) {
 	p, err := c.problem(d, window)
 	if err != nil {
 		return nil, err
@@ -125,27 +143,7 @@ func (c *Case) reference(ctx context.Context, d *Data) ([]*served, error) {
 
 // whole is a fleet of one pool where as much runs at once as fits.
 func whole(gpus int) *deploy.Layout {
-	return &deploy.Layout{Pools: []deploy.Pool{{Items: []int{interactive, batch}, Counts: []int{gpus}, Caps: [][]int{{most}}, ClassCaps: []int{0, 0}}}}
-}
-
-// words describe a fleet: instances with their sequences at once, and those of batches.
-func words(l *deploy.Layout) (out string) {
-	for i := range l.Pools {
-		x := &l.Pools[i]
-		if i > 0 {
-			out += " + "
-		}
-		out += fmt.Sprintf("%d at %d", x.InstanceCount(), x.Caps[0][0])
-		switch {
-		case len(x.Items) == 1 && x.Items[0] == batch:
-			out += " for the batch"
-		case len(x.Items) == 1:
-			out += " for interactive"
-		case x.ClassCaps[batch] > 0:
-			out += fmt.Sprintf(", %d of them for the batch", x.ClassCaps[batch])
-		}
-	}
-	return out
+	return &deploy.Layout{Pools: []deploy.Pool{{Items: []int{interactive, batch}, Counts: []int{gpus}, Caps: [][]int{{mostSequences}}, ClassCaps: []int{0, 0}}}}
 }
 
 // answer is an interactive one.
