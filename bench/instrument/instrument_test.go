@@ -37,7 +37,7 @@ func squares(measured *int, failing bool) *instrument.Instrument {
 		return r.WriteCSV("squares", t)
 	}
 	return &instrument.Instrument{
-		Name: "squares", Keeps: true, Strict: true,
+		Name: "rates", Keeps: true, Strict: true,
 		Flags: func(f *flag.FlagSet) { f.Float64Var(&limit, "limit", 4, "largest square") },
 		Parts: []instrument.Part{
 			{Name: "squares", Title: "Squares", Measure: square},
@@ -70,12 +70,12 @@ func TestRunKeepsWhatItMeasured(t *testing.T) {
 		if measured != step.want {
 			t.Errorf("%v: measured %d times, expected %d", step.args, measured, step.want)
 		}
-		if step.args == nil && (!strings.Contains(out, "| 2 | 4      |") || !strings.Contains(out, "**Squares** (`make bench NAME=squares ARGS='-parts squares'`)")) {
+		if step.args == nil && (!strings.Contains(out, "| 2 | 4      |") || !strings.Contains(out, "**Squares** (`make bench NAME=rates ARGS='-parts squares'`)")) {
 			t.Errorf("found the table\n%s", out)
 		}
 	}
 	list, err := figures.Read(file)
-	if err != nil || len(list) != 4 || list[3].Command != "make bench NAME=squares ARGS='-parts cubes'" {
+	if err != nil || len(list) != 4 || list[3].Command != "make bench NAME=rates ARGS='-parts cubes'" {
 		t.Errorf("figures %+v, %v", list, err)
 	}
 	if _, err := run("-limit", "3"); err == nil || !strings.Contains(err.Error(), "square of 2: asked at most 3, measured 4") {
