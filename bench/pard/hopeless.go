@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"inferplan/bench/instrument"
+	"inferplan/bench/table"
 	"inferplan/executor"
 	"inferplan/executor/oip"
 	"inferplan/formats"
@@ -57,14 +59,28 @@ func (d *dropped) Handle(now time.Duration, ev *policy.Event, out *policy.Action
 	}
 }
 
-// hopeless measures how long refusals come after requests have become hopeless,
-// while batches of 100 ms run on a worker that has three times what it can do.
+// measureHopeless measures how soon requests without hope are refused.
+func (b *bench) measureHopeless(r *instrument.Run, _ *table.Table) error {
+	late, err := refusalDelays(r.Ctx, b.length)
+	if err != nil {
+		return err
+	}
+	if len(late) == 0 {
+		return errors.New("no request was refused")
+	}
+	slices.Sort(late)
+	p99 := late[min(len(late)-1, len(late)*99/100)]
+	r.AtMost("from hopeless to refused while batches of 100 ms run, p99", b.machineSource("batches of 100 ms, replayed,"), 5, "ms", float64(p99)/1e6)
+	return nil
+}
+
+// refusalDelays returns how long refusals come after requests have become hopeless, while batches of 100 ms run on a worker that has three times what it can do.
 // Nothing is refused earlier, by an estimate.
-func hopeless(ctx context.Context, length time.Duration) ([]time.Duration, error) {
+func refusalDelays(ctx context.Context, length time.Duration) ([]time.Duration, error) {
 	const run, slo = 100 * time.Millisecond, 350 * time.Millisecond
 	seen := &dropped{of: map[int32]int32{}, ran: map[time.Duration]bool{}}
 	p := &pipeline{name: "slow", slo: slo, stages: []stage{{name: "m1", batch: 2, ms: []float64{100, 100}}}}
-	x, err := executor.New(ctx, p.deploy("naive", map[string]float64{"prompt": 1}, nil, []int{1}, 0), executor.Options{CoreOptions: executor.CoreOptions{
+	x, err := executor.New(ctx, p.deploy(formats.PolicySpec{Name: "naive", Params: map[string]float64{"prompt": 1}}, nil, []int{1}, 0), executor.Options{CoreOptions: executor.CoreOptions{
 		Engine: "replay", Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		NewPolicy: func(t *policy.Tables, spec formats.PolicySpec) (policy.Policy, error) {
 			pol, err := policies.New(spec, t)
@@ -82,7 +98,7 @@ func hopeless(ctx context.Context, length time.Duration) ([]time.Duration, error
 	var wg sync.WaitGroup
 	took := map[time.Duration]time.Duration{} // by budget
 	start := time.Now()
-	for i, at := range due(60, length, 1) {
+	for i, at := range drawArrivals(60, length, 1) {
 		time.Sleep(time.Until(start.Add(at)))
 		wg.Go(func() {
 			sent, budget := time.Now(), slo-time.Duration(i)*time.Microsecond
@@ -111,6 +127,5 @@ func hopeless(ctx context.Context, length time.Duration) ([]time.Duration, error
 			late = append(late, after-(budget-run))
 		}
 	}
-	slices.Sort(late)
 	return late, ctx.Err()
 }
