@@ -99,10 +99,7 @@ func (b *bench) measureScales(r *instrument.Run, t *table.Table, l load) error {
 		}
 		ratios, least = append(ratios, over), min(least, 100*(1-stat.Mean(over, nil)))
 	}
-	mean, interval := below(ratios)
-	f := instrument.Limited("scale of deadlines below the better of per-call EDF on greedy and on static, geometric mean, "+l.name+b.suffix, "own headline", "at least", l.mean, "%", []float64{mean})
-	f.Interval = interval
-	r.Figure(f)
+	b.stateBelow(r, "scale of deadlines below the better of per-call EDF on greedy and on static, geometric mean, "+l.name, "own headline", l.mean, ratios)
 	r.AtLeast("the same, least workload, "+l.name+b.suffix, "own headline", l.leastOf, "%", least)
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
-	"math"
 	"slices"
 	"time"
 
@@ -216,17 +215,4 @@ func p99(o *outcome) float64         { return o.P99 }
 // latency writes mean and 99th percentile of latency.
 func latency(runs []outcome) string {
 	return fmt.Sprintf("%.2f / %.2f", meanOf(runs, meanLatency), meanOf(runs, p99))
-}
-
-// below returns by how many percent values are below others in the geometric mean of rows, with the interval over seeds. ratios are by row and seed.
-func below(ratios [][]float64) (mean float64, interval *[2]float64) {
-	percents := make([]float64, len(ratios[0]))
-	for i := range percents {
-		log := 0.0
-		for _, row := range ratios {
-			log += math.Log(row[i])
-		}
-		percents[i] = 100 * (1 - math.Exp(log/float64(len(ratios))))
-	}
-	return instrument.Mean(percents)
 }

@@ -94,29 +94,19 @@ func refusalDelays(ctx context.Context, length time.Duration) ([]time.Duration, 
 	defer x.Close()
 	info := x.Models().Models()[0]
 	in := info.Inputs[0]
+	budget := func(i int) time.Duration { return slo - time.Duration(i)*time.Microsecond }
 	var mu sync.Mutex
-	var wg sync.WaitGroup
 	took := map[time.Duration]time.Duration{} // by budget
-	start := time.Now()
-	for i, at := range drawArrivals(60, length, 1) {
-		time.Sleep(time.Until(start.Add(at)))
-		wg.Go(func() {
-			sent, budget := time.Now(), slo-time.Duration(i)*time.Microsecond
-			resp, err := x.Infer(ctx, &oip.Request{Model: info.Name, Info: info, Batch: 1, Received: sent, Timeout: budget,
-				Inputs: []oip.Tensor{{Name: in.Name, Datatype: in.Datatype, Shape: []int64{1, 1}, Data: make([]byte, in.Datatype.Size())}}})
-			after := time.Since(sent)
-			var e *oip.Error
-			switch {
-			case err == nil:
-				resp.Release()
-			case errors.As(err, &e) && e.Reason == policy.ReasonDeadline.String():
-				mu.Lock()
-				took[budget] = after
-				mu.Unlock()
-			}
-		})
-	}
-	wg.Wait()
+	send(ctx, x, drawArrivals(60, length, 1), func(i int) *oip.Request {
+		return &oip.Request{Model: info.Name, Info: info, Batch: 1, Timeout: budget(i),
+			Inputs: []oip.Tensor{{Name: in.Name, Datatype: in.Datatype, Shape: []int64{1, 1}, Data: make([]byte, in.Datatype.Size())}}}
+	}, func(i int, after time.Duration, err error) {
+		if refused, ok := errors.AsType[*oip.Error](err); ok && refused.Reason == policy.ReasonDeadline.String() {
+			mu.Lock()
+			defer mu.Unlock()
+			took[budget(i)] = after
+		}
+	})()
 	seen.mu.Lock()
 	defer seen.mu.Unlock()
 	var late []time.Duration

@@ -174,29 +174,46 @@ func (o *ocr) serve(ctx context.Context, policy string, due []time.Duration) (*o
 	for _, at := range due {
 		run.requests = append(run.requests, ocrRequest{at: leadIn + at})
 	}
-	info, start := x.Models().Models()[0], time.Now()
-	var wg sync.WaitGroup
-	for i := range run.requests {
-		if ctx.Err() != nil {
-			break
-		}
-		req := &run.requests[i]
-		time.Sleep(time.Until(start.Add(req.at)))
-		wg.Go(func() {
-			sent := time.Now()
-			resp, err := x.Infer(ctx, &oip.Request{Model: info.Name, Info: info, Batch: 1, Received: sent,
-				Inputs: []oip.Tensor{{Name: info.Inputs[0].Name, Datatype: oip.Uint8, Shape: []int64{1, imageHeight, imageWidth, 3}, Data: o.images[i%len(o.images)]}}})
-			if req.took, req.served = time.Since(sent), err == nil; req.served {
-				resp.Release()
-			}
-		})
+	var all []time.Duration
+	for _, req := range run.requests {
+		all = append(all, req.at)
 	}
+	info := x.Models().Models()[0]
+	wait := send(ctx, x, all, func(i int) *oip.Request {
+		return &oip.Request{Model: info.Name, Info: info, Batch: 1,
+			Inputs: []oip.Tensor{{Name: info.Inputs[0].Name, Datatype: oip.Uint8, Shape: []int64{1, imageHeight, imageWidth, 3}, Data: o.images[i%len(o.images)]}}}
+	}, func(i int, took time.Duration, err error) {
+		run.requests[i].took, run.requests[i].served = took, err == nil
+	})
 	// What is late by now is late whenever it comes.
 	time.Sleep(run.slo)
 	run.service = x.Service()
 	err = x.Close()
-	wg.Wait()
+	wait()
 	return run, errors.Join(err, ctx.Err())
+}
+
+// send sends a request at every due time, whatever is still under way, and calls ended with how long it took, also at the same time. It returns a function that
+// waits for all answers.
+func send(ctx context.Context, x *executor.Executor, due []time.Duration, request func(i int) *oip.Request, ended func(i int, took time.Duration, err error)) (wait func()) {
+	start := time.Now()
+	var wg sync.WaitGroup
+	for i, at := range due {
+		if ctx.Err() != nil {
+			break
+		}
+		time.Sleep(time.Until(start.Add(at)))
+		wg.Go(func() {
+			req := request(i)
+			req.Received = time.Now()
+			resp, err := x.Infer(ctx, req)
+			ended(i, time.Since(req.Received), err)
+			if err == nil {
+				resp.Release()
+			}
+		})
+	}
+	return wg.Wait
 }
 
 // goodput returns the share of the requests behind the lead-in that were answered in time.
