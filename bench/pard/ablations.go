@@ -60,7 +60,7 @@ func (b *bench) measureTrouble(r *instrument.Run, t *table.Table) error {
 	noisy.noise, slow.slowdown, slower.slowdown = .1, 1.2, 1.5
 	// A worker of the module with most of them, while the load is highest.
 	lost.faults = []sim.Fault{{At: 1050 * time.Second, Device: 0}, {At: 1080 * time.Second, Device: 0, ComesBack: true}}
-	_, err := b.measureDrops(r, t, "trouble", []scenario{{"trouble/noise-0.1", noisy}, {"trouble/worker-lost-30s", lost}, {"trouble/profiles-wrong-1.2", slow}, {"trouble/profiles-wrong-1.5", slower}},
+	_, err := b.measureDrops(r, t, "trouble", []scenario{noisy.scenario("trouble/noise-0.1"), lost.scenario("trouble/worker-lost-30s"), slow.scenario("trouble/profiles-wrong-1.2"), slower.scenario("trouble/profiles-wrong-1.5")},
 		append(slices.Clone(plain), "feas+token", "feas+learn=0")...)
 	return err
 }
@@ -70,7 +70,7 @@ func (b *bench) liveTweets() *job { return tracedJob(b.pipe("lv"), b.traces[1], 
 
 // measureSkew shows what clocks of workers that are off cost, where deadlines travel as times. As what is left of them they cost nothing.
 func (b *bench) measureSkew(r *instrument.Run, t *table.Table) error {
-	_, err := b.measureDrops(r, t, "skew", []scenario{{"skew/lv-tweet", b.liveTweets()}}, "pard", "pard+skew_us=1000", "pard+skew_us=5000", "pard+skew_us=20000",
+	_, err := b.measureDrops(r, t, "skew", []scenario{b.liveTweets().scenario("skew/lv-tweet")}, "pard", "pard+skew_us=1000", "pard+skew_us=5000", "pard+skew_us=20000",
 		"feas", "feas+skew_us=1000", "feas+skew_us=5000", "feas+skew_us=20000")
 	return err
 }
@@ -90,7 +90,7 @@ func (b *bench) measureSensitivity(r *instrument.Run, t *table.Table) error {
 		p := *b.pipe("lv")
 		p.slo, p.stages = slo, slices.Clone(p.stages)
 		if p.chooseBatches(.9) == nil {
-			list = append(list, scenario{"sensitivity/slo-" + slo.String(), tracedJob(&p, b.traces[1], false)})
+			list = append(list, tracedJob(&p, b.traces[1], false).scenario("sensitivity/slo-"+slo.String()))
 		}
 	}
 	d, err := b.measureDrops(r, bySLO, "sensitivity", list, "nexus", "clipper++", "pard", "feas")
@@ -106,7 +106,7 @@ func (b *bench) measureSensitivity(r *instrument.Run, t *table.Table) error {
 	r.Figure(figures.Figure{Claim: "lv on tweet, SLO 200 to 600 ms: least of nexus' and clipper++'s drop rate over pard's", Source: "PARD figure 14b: 1.9 to 5.3", Asked: "at least 1.9", Measured: least, Unit: "ratio", Holds: orPartly(least >= 1.9)})
 	list = nil
 	for _, tr := range b.traces {
-		list = append(list, scenario{"sensitivity/lv-" + tr.name, tracedJob(b.pipe("lv"), tr, false)})
+		list = append(list, tracedJob(b.pipe("lv"), tr, false).scenario("sensitivity/lv-"+tr.name))
 	}
 	if d, err = b.measureDrops(r, t, "sensitivity", list, slices.Concat(lambdas, windows)...); err != nil {
 		return err

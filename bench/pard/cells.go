@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"inferplan/bench/instrument"
 	"inferplan/cputime"
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
@@ -52,13 +51,6 @@ type job struct {
 // tracedJob returns the run of a pipeline with 64 workers on a trace.
 func tracedJob(p *pipeline, t *trace, late bool) *job {
 	return &job{pipe: p, trace: t.name, rates: t.rates(p), rule: p.fixedScaling(late)}
-}
-
-// run returns the outcome of a job under a policy, measured now or before.
-func (j *job) run(r *instrument.Run, name, policy string, seed uint64) (outcome, error) {
-	return instrument.Measured(r, fmt.Sprintf("%s %s %d", name, policy, seed), func() (outcome, error) {
-		return j.measure(r.Ctx, policySpec(policy, j.trace), seed)
-	})
 }
 
 // slowService takes a multiple of the times of the tables.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -18,7 +19,19 @@ var plain = []string{"naive", "nexus", "clipper++", "pard", "feas"}
 // scenario is a run that policies are compared on.
 type scenario struct {
 	name string // S0/lv-tweet
-	job  *job
+	run  func(ctx context.Context, policy string, seed uint64) (outcome, error)
+}
+
+// scenario returns a job as a scenario.
+func (j *job) scenario(name string) scenario {
+	return scenario{name, func(ctx context.Context, policy string, seed uint64) (outcome, error) {
+		return j.measure(ctx, policySpec(policy, j.trace), seed)
+	}}
+}
+
+// measured returns the outcome of a scenario under a policy, measured now or before.
+func (s *scenario) measured(r *instrument.Run, policy string, seed uint64) (outcome, error) {
+	return instrument.Measured(r, fmt.Sprintf("%s %s %d", s.name, policy, seed), func() (outcome, error) { return s.run(r.Ctx, policy, seed) })
 }
 
 // drops are the outcomes of policies on the scenarios of a part.
@@ -43,7 +56,7 @@ func (b *bench) measureDrops(r *instrument.Run, t *table.Table, part string, sce
 		for _, policy := range policies {
 			var list []outcome
 			for seed := range uint64(b.seeds) {
-				out, err := s.job.run(r, s.name, policy, seed+1)
+				out, err := s.measured(r, policy, seed+1)
 				if err != nil {
 					return nil, err
 				}
@@ -156,7 +169,7 @@ func (b *bench) tracedScenarios(part string, traces []*trace, late bool) []scena
 	var list []scenario
 	for _, p := range b.pipes {
 		for _, t := range traces {
-			list = append(list, scenario{part + "/" + p.name + "-" + t.name, tracedJob(p, t, late)})
+			list = append(list, tracedJob(p, t, late).scenario(part+"/"+p.name+"-"+t.name))
 		}
 	}
 	return list
@@ -243,7 +256,7 @@ func (b *bench) measureStress(r *instrument.Run, t *table.Table) error {
 		start := p.want(.97*p.capacity(64), rule)
 		for _, load := range loads {
 			rates := slices.Repeat([]float64{load * p.capacity(64)}, 60)
-			list = append(list, scenario{fmt.Sprintf("stress/%s-%.2f", p.name, load), &job{pipe: p, rates: rates, start: start}})
+			list = append(list, (&job{pipe: p, rates: rates, start: start}).scenario(fmt.Sprintf("stress/%s-%.2f", p.name, load)))
 		}
 	}
 	d, err := b.measureDrops(r, t, "stress", list, append(slices.Clone(plain), "feas+token")...)

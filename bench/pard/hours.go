@@ -8,6 +8,7 @@ import (
 
 	"inferplan/bench/instrument"
 	"inferplan/bench/table"
+	"inferplan/formats"
 	"inferplan/formats/document"
 )
 
@@ -18,31 +19,22 @@ const (
 	grid    = .01
 )
 
-// rule says how workers come and go, but for the headroom.
-type rule struct {
-	every, window, hold, ahead time.Duration
-	sigmas, spread             float64
-	guess                      float64 // of the headroom, where the search begins
-}
-
-// fixedRules decide every 5 s and hold for 30 s. They are by trace.
-var fixedRules = map[string]rule{"wiki": fixed(1.04), "tweet": fixed(1.58), "azure": fixed(1.08), "wiki2": fixed(1.09), "tweet2": fixed(.96), "azure3": fixed(1.3)}
-
-func fixed(guess float64) rule {
-	return rule{every: 5 * time.Second, window: 5 * time.Second, hold: 30 * time.Second, guess: guess}
-}
+// fixedHeadrooms are where the search for a headroom of the fixed rule begins, by trace. The rule decides every 5 s and holds for 30 s.
+var fixedHeadrooms = map[string]float64{"wiki": 1.04, "tweet": 1.58, "azure": 1.08, "wiki2": 1.09, "tweet2": .96, "azure3": 1.3}
 
 // ourRules are by the origin of the trace. They decide every second, by rises that stand out of the noise by three standard deviations, and by the table of
 // planner/flow/scaling.Table for a rate that is off by a twentieth. Window, hold and look-ahead were chosen with a fluid model of the pipelines on the
 // first slice of each origin.
-var ourRules = map[string]rule{
-	"wiki":  ours(8, 30, 0, 1.02),
-	"tweet": ours(8, 30, 3, 1.08),
-	"azure": ours(4, 8, 0, 1.07),
+var ourRules = map[string]scaling{
+	"wiki":  ourRule(8, 30, 0, 1.02),
+	"tweet": ourRule(8, 30, 3, 1.08),
+	"azure": ourRule(4, 8, 0, 1.07),
 }
 
-func ours(window, hold, ahead time.Duration, guess float64) rule {
-	return rule{every: time.Second, window: window * time.Second, hold: hold * time.Second, ahead: ahead * time.Second, sigmas: 3, spread: .05, guess: guess}
+// ourRule returns a rule of ours. Times are in seconds. The search for its headroom begins at the one that is given.
+func ourRule(window, hold, ahead time.Duration, headroom float64) scaling {
+	micros := func(seconds time.Duration) document.Micros { return document.Micros(seconds * time.Second) }
+	return scaling{FlowScaling: formats.FlowScaling{EveryUS: micros(1), WindowUS: micros(window), HoldUS: micros(hold), LookaheadUS: micros(ahead), RiseSigmas: 3}, spread: .05, headroom: headroom}
 }
 
 // contender is a policy under a rule.
@@ -50,19 +42,15 @@ type contender struct{ policy, rule string }
 
 var contenders = []contender{{"feas", "ours"}, {"pard", "ours"}, {"pard", "fixed"}}
 
-// ruleFor returns the rule on a trace.
-func (c contender) ruleFor(t *trace) rule {
-	if c.rule == "ours" {
-		return ourRules[strings.TrimRight(t.name, "23")]
+// scaling returns the rule of a contender on a trace, without a limit of workers, with the headroom where the search begins.
+func (c contender) scaling(p *pipeline, t *trace) scaling {
+	s := *p.fixedScaling(false)
+	if s.headroom = fixedHeadrooms[t.name]; c.rule == "ours" {
+		cold := s.cold
+		s = ourRules[strings.TrimRight(t.name, "23")]
+		s.cold = cold
 	}
-	return fixedRules[t.name]
-}
-
-// scaling returns the rule of a contender with a headroom.
-func (c contender) scaling(p *pipeline, t *trace, headroom float64) *scaling {
-	demand, s := c.ruleFor(t), p.fixedScaling(false)
-	s.EveryUS, s.WindowUS, s.HoldUS, s.LookaheadUS = document.Micros(demand.every), document.Micros(demand.window), document.Micros(demand.hold), document.Micros(demand.ahead)
-	s.MaxWorkers, s.RiseSigmas, s.headroom, s.spread = math.MaxInt32, demand.sigmas, headroom, demand.spread
+	s.MaxWorkers = math.MaxInt32
 	return s
 }
 
@@ -79,9 +67,12 @@ type search struct {
 // outcomes returns the runs of some seeds with a headroom.
 func (x *search) outcomes(steps, seeds int) (list []outcome) {
 	j := tracedJob(x.pipe, x.trace, false)
-	j.rule, j.largest = x.scaling(x.pipe, x.trace, grid*float64(steps)), 3
+	rule := x.scaling(x.pipe, x.trace)
+	rule.headroom = grid * float64(steps)
+	j.rule, j.largest = &rule, 3
+	s := j.scenario(fmt.Sprintf("hours/%s-%s/%s/%.2f", x.pipe.name, x.trace.name, x.rule, rule.headroom))
 	for seed := range uint64(seeds) {
-		out, err := j.run(x.r, fmt.Sprintf("hours/%s-%s/%s/%.2f", x.pipe.name, x.trace.name, x.rule, grid*float64(steps)), x.policy, seed+1)
+		out, err := s.measured(x.r, x.policy, seed+1)
 		if err != nil {
 			x.err = err
 			return nil
@@ -100,7 +91,7 @@ func (x *search) keeps(steps, seeds int) bool {
 // least returns the least number of grid steps that keeps what is allowed: with the first seed by doubling strides and halving, then with all of them
 // step by step.
 func (x *search) least() int {
-	good := int(math.Round(x.ruleFor(x.trace).guess / grid))
+	good := int(math.Round(x.scaling(x.pipe, x.trace).headroom / grid))
 	bad := good
 	if x.keeps(good, 1) {
 		for stride := 2; x.err == nil && bad == good; stride *= 2 {

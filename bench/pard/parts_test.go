@@ -89,13 +89,13 @@ func TestHours(t *testing.T) {
 func TestRules(t *testing.T) {
 	p := toy(t)
 	for name, r := range ourRules {
-		rule := contender{"feas", "ours"}.scaling(p, &trace{name: name}, 1.1)
+		rule := contender{"feas", "ours"}.scaling(p, &trace{name: name})
 		rule.MaxWorkers = 30
-		plan := p.deploy(formats.PolicySpec{Name: "feas"}, rule, p.want(100, rule), p.capacity(10))
+		plan := p.deploy(formats.PolicySpec{Name: "feas"}, &rule, p.want(100, &rule), p.capacity(10))
 		if err := plan.Validate(); err != nil {
 			t.Fatal(err)
 		}
-		if rule.EveryUS.D() != r.every || rule.HoldUS.D() != r.hold || rule.LookaheadUS.D() != r.ahead || rule.headroom != 1.1 {
+		if got := formats.FlowOf(plan).Scaling; got.EveryUS != r.EveryUS || got.HoldUS != r.HoldUS || got.LookaheadUS != r.LookaheadUS || rule.headroom != r.headroom {
 			t.Errorf("%s: %+v", name, rule)
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -263,7 +264,7 @@ func ragOutcome(t *trace, rate float64, name string, seed uint64) (outcome, erro
 	if err := r.run(); err != nil {
 		return outcome{}, err
 	}
-	out := outcome{Requests: int64(len(r.list)), Good: r.good, Late: r.late}
+	out := outcome{Requests: int64(len(r.list)), Good: r.good, Late: r.late, Bound: int64(len(r.list))}
 	for _, times := range r.stages {
 		slices.Sort(times)
 		quantile := func(q float64) float64 { return times[min(len(times)-1, int(q*float64(len(times))))] }
@@ -274,27 +275,23 @@ func ragOutcome(t *trace, rate float64, name string, seed uint64) (outcome, erro
 
 // measureRAG compares policies at three mean rates on the trace azure.
 func (b *bench) measureRAG(r *instrument.Run, t *table.Table) error {
-	t.Columns = append([]string{"rate"}, ttft.Names...)
-	dropped := map[string]float64{} // percent, over the rates
+	var list []scenario
 	for _, rate := range []float64{3, 4, 5} {
-		row := []any{fmt.Sprint(rate)}
-		for _, name := range ttft.Names {
-			var list []outcome
-			for seed := range uint64(b.seeds) {
-				out, err := instrument.Measured(r, fmt.Sprintf("rag/azure-%g %s %d", rate, name, seed+1), func() (outcome, error) { return ragOutcome(b.traces[2], rate, name, seed+1) })
-				if err != nil {
-					return err
-				}
-				list = append(list, out)
-			}
-			dropped[name] += percentDropped(list)
-			row = append(row, spread("%.2f", list, func(o *outcome) float64 { return 100 * o.dropRate() }))
-			if name == "reactive" {
-				s := list[0].Stages
-				t.Note("reactive at %g: seconds in a stage, p50, p90 and p99: rewrite %.2f, retrieve %.2f, search %.2f, generate up to the first token %.2f", rate, s[0], s[1], s[2], s[3])
-			}
+		list = append(list, scenario{fmt.Sprintf("rag/azure-%g", rate), func(_ context.Context, policy string, seed uint64) (outcome, error) {
+			return ragOutcome(b.traces[2], rate, policy, seed)
+		}})
+	}
+	d, err := b.measureDrops(r, t, "rag", list, ttft.Names...)
+	if err != nil {
+		return err
+	}
+	dropped := map[string]float64{} // percent, over the rates
+	for _, name := range d.names {
+		for _, policy := range ttft.Names {
+			dropped[policy] += percentDropped(d.runs(name, policy))
 		}
-		t.Add(row...)
+		s := d.runs(name, "reactive")[0].Stages
+		t.Note("%s, reactive: seconds in a stage, p50, p90 and p99: rewrite %.2f, retrieve %.2f, search %.2f, generate up to the first token %.2f", name, s[0], s[1], s[2], s[3])
 	}
 	state := func(claim, asked string, x float64, holds figures.Holds) {
 		r.Figure(figures.Figure{Claim: "RAG: " + claim, Source: "PARD §7", Asked: asked, Measured: x, Unit: "ratio", Holds: holds})
