@@ -14,19 +14,25 @@
 // (freeBacklog, fullPriceBacklog, maxExpectBacklog, the price of a load) were
 // chosen on seeds 1 to 3.
 //
-// In the table prior some policies know what a plan says before the first request: the
-// ways of requests by their chances, rates, and what devices hold (prior.go). It is of
+// In the part prior some policies know what a plan says before the first request: the
+// ways of requests by their chances, rates, and what devices hold. It is of
 // seeds on which nothing was chosen. But for it and overload, policies know nothing at first.
 //
-// In the table overload plans are asked for more than was planned. Their arrivals are Poisson's.
+// In the part overload plans are asked for more than was planned. Their arrivals are Poisson's.
 //
-// In the table llm the language models run iteration by iteration (generations.go), with
+// In the part llm the language models run iteration by iteration, with
 // answers whose lengths are drawn. It has two seeds.
 //
-// Runs are kept as lines of a file, so that a second start goes on where the
-// first was stopped. main.go lists the tables, tables.go, cold.go, deadlines.go and overload.go make them,
-// scenes.go says what is compared, run.go runs it, watch.go sees what devices do,
-// timely.go what their loads would cost had they been begun in time,
-// store.go keeps it, arrivals.go reads the trace, figures.go notes what is claimed. Package
-// baselines has the policies that the product does not.
+//	main.go       the parts
+//	scenes.go     what is compared
+//	arrivals.go   the trace and arrivals from it
+//	run.go        a scene under a policy, and grids of them
+//	watch.go      how long networks are on devices
+//	latencies.go  mean and 99th percentile of latency
+//	costs.go      what cold starts cost
+//	deadlines.go  scales of deadlines, and requests in time
+//	overload.go   goodput beyond the planned rate
+//	accuracy.go   predictions
+//
+// Package baselines has the policies that the product does not.
 package main

@@ -1,107 +1,61 @@
 package main
 
 import (
-	"context"
 	"flag"
 	"fmt"
-	"os"
-	"os/signal"
-	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 
-	"inferplan/bench/figures"
+	"inferplan/bench/instrument"
 )
 
-// bench holds everything that the tables are made from.
+// bench has what the parts are made from.
 type bench struct {
-	runner
-	page
+	trace trace
 	seeds []uint64
+	// suffix names the seeds in claims, where they are not the usual ones.
+	suffix string
 }
 
-// makers are the tables in order.
-var makers = []struct {
-	name, title string
-	make        func(b *bench) error
-}{
-	{"rows", "Latency on 32 devices with 40 GB: mean / p99 in seconds", (*bench).ampleTable},
-	{"scarce", "Latency on 8 devices with 24 GB: mean / p99 in seconds", (*bench).scarceTable},
-	{"cold", "Cost of cold starts: mean latency less that with loads that take no time, in ms", (*bench).coldTable},
-	{"foresight", "Cost of cold starts where the way of each request is known as it comes, in ms", (*bench).foresightTable},
-	{"prior", "Cost of cold starts by what a server knows when it starts, in ms", priorTable},
-	{"memory", "Cost of cold starts over memory: MIX 3 on 8 devices, in ms", (*bench).memoryTable},
-	{"start", "The first ten minutes of an empty fleet: mean / p99 in seconds", (*bench).startTable},
-	{"shift", "GILL doubles and the others halve at minute 60: mean latency of ten minutes, in seconds", (*bench).shiftTable},
-	{"devices", "What devices do: loads per minute, mean batch, share of time running / loading / both / idle", (*bench).deviceTable},
-	{"deadlines", "The least scale of deadlines at which 99 % of requests are in time, 32 devices at .7 of their time", (*bench).deadlineTable},
-	{"batched", "The same at .7 of what batches make of their time", (*bench).batchedTable},
-	{"goodput", "Requests in time at loads that are too high, deadlines of 2.5 times the mean unloaded latency, 32 devices, in %", (*bench).goodputTable},
-	{"scale", "MIX at .375 requests per second and device over the size of the fleet, the scheduler's own CPU time charged: mean / p99 in seconds", (*bench).scaleTable},
-	{"sessions", "States of sessions kept, dropped and moved by worth, all kept, and all dropped", (*bench).sessionTable},
-	{"llm", "Language models that run iteration by iteration, with answers of spread lengths: mean / p99 in seconds", (*bench).generationTable},
-	{"overload", "Goodput beyond the planned rate, in % of it", (*bench).overloadTable},
-	{"accuracy", "Accuracy of predictions", (*bench).accuracyTable},
-}
+// usualSeeds are those of claims that name none.
+const usualSeeds = "1,2,3,4,5"
 
 func main() {
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "dyorc:", err)
-		os.Exit(1)
-	}
-}
-
-func run() error {
-	var names []string
-	for _, m := range makers {
-		names = append(names, m.name)
-	}
-	data := flag.String("data", "../shared/data", "folder of the measurements and traces of others")
-	dir := flag.String("keep", "bench/dyorc/results", "folder of results; a second start goes on where the first was stopped")
-	tables := flag.String("tables", strings.Join(names, ","), "tables to make")
-	seeds := flag.String("seeds", "1,2,3,4,5", "seeds of the runs")
-	file := flag.String("figures", "bench/dyorc/figures.json", "file for the claims with what was measured; empty: none")
-	fresh := flag.Bool("fresh", false, "forget what is kept")
-	by := flag.String("kept-by", "", "take results that were kept by this program (a hash); default: this one")
-	b := &bench{page: page{out: os.Stdout}}
-	flag.IntVar(&b.jobs, "jobs", runtime.GOMAXPROCS(0), "runs at the same time")
-	flag.BoolVar(&b.verify, "verify", false, "check the simulator's invariants")
-	flag.Parse()
-	if *seeds != flag.Lookup("seeds").DefValue {
-		b.of = ", seeds " + *seeds
-	}
-	for _, s := range strings.Split(*seeds, ",") {
-		seed, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			return fmt.Errorf("reading -seeds: %w", err)
-		}
-		b.seeds = append(b.seeds, seed)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	b.ctx = ctx
-	var err error
-	if b.trace, err = readTrace(*data); err != nil {
-		return fmt.Errorf("reading the trace of arrivals: %w", err)
-	}
-	if b.store, err = openStore(*dir, *by, *fresh); err != nil {
-		return err
-	}
-	for _, m := range makers {
-		if !slices.Contains(strings.Split(*tables, ","), m.name) {
-			continue
-		}
-		fmt.Fprintf(b.out, "\n## %s\n\n", m.title)
-		if err := m.make(b); err != nil {
-			return fmt.Errorf("table %s: %w", m.name, err)
-		}
-		if *file != "" {
-			if err := figures.Put(*file, figures.Command(flag.CommandLine, "dyorc", "tables", m.name), b.figures...); err != nil {
-				return err
+	b, seeds := &bench{}, ""
+	instrument.Main(&instrument.Instrument{
+		Name: "dyorc", Keeps: true,
+		Parts: []instrument.Part{
+			{Name: "rows", Title: "Latency on 32 devices with 40 GB: mean / p99 in seconds", Measure: b.measureAmple},
+			{Name: "scarce", Title: "Latency on 8 devices with 24 GB: mean / p99 in seconds", Measure: b.measureScarce},
+			{Name: "prior", Title: "Cost of cold starts by what a server knows when it starts, in ms", Measure: b.measurePrior},
+			{Name: "memory", Title: "Cost of cold starts over memory: MIX 3 on 8 devices, in ms", Measure: b.measureMemory},
+			{Name: "start", Title: "The first ten minutes of an empty fleet: mean / p99 in seconds", Measure: b.measureStart},
+			{Name: "shift", Title: "GILL doubles and the others halve at minute 60: mean latency of minutes 50-60 / 60-70 / 110-120, in seconds", Measure: b.measureShift},
+			{Name: "deadlines", Title: "The least scale of deadlines at which 99 % of requests are in time, 32 devices at .7 of their time", Measure: b.measureDeadlines},
+			{Name: "batched", Title: "The same at .7 of what batches make of their time", Measure: b.measureBatched},
+			{Name: "goodput", Title: "Requests in time at loads that are too high, deadlines of 2.5 times the mean unloaded latency, 32 devices, in %", Measure: b.measureGoodput},
+			{Name: "sessions", Title: "States of sessions: mean / p99 in seconds", Measure: b.measureSessions},
+			{Name: "llm", Title: "Language models that run iteration by iteration, with answers of spread lengths: mean / p99 in seconds", Measure: b.measureGenerations},
+			{Name: "overload", Title: "Goodput beyond the planned rate, in % of it", Measure: b.measureOverload},
+			{Name: "accuracy", Title: "Accuracy of predictions", Measure: b.measureAccuracy},
+		},
+		Flags: func(f *flag.FlagSet) { f.StringVar(&seeds, "seeds", usualSeeds, "seeds of the runs") },
+		Begin: func(r *instrument.Run) error {
+			if seeds != usualSeeds {
+				b.suffix = ", seeds " + seeds
 			}
-		}
-		b.figures = nil
-	}
-	return nil
+			for _, s := range strings.Split(seeds, ",") {
+				seed, err := strconv.ParseUint(s, 10, 64)
+				if err != nil {
+					return instrument.Usagef("-seeds: %w", err)
+				}
+				b.seeds = append(b.seeds, seed)
+			}
+			var err error
+			if b.trace, err = readTrace(r.Data); err != nil {
+				return fmt.Errorf("reading the arrivals: %w", err)
+			}
+			return nil
+		},
+	})
 }

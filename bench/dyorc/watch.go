@@ -6,29 +6,15 @@ import (
 	"inferplan/policy"
 )
 
-// watch is a policy around another that sees what devices do.
+// watch is a policy around another that sees how long networks are on devices.
 type watch struct {
 	policy.Policy
-	from, to time.Duration // what is counted
-	devices  []watched
-	timely   *timely // nil if nobody asks
-	loads    int64
-	batches  int64
-	tasks    int64
-	held     [][]time.Duration // by device and network: how long it was there
-	since    [][]time.Duration
+	held  [][]time.Duration // by device and network, up to the last unload
+	since [][]time.Duration // likewise: when it was loaded; -1 if it is not there
 }
 
-// watched is the time of a device.
-type watched struct {
-	seen           time.Duration
-	busy           int // batches; several of language models
-	loading        bool
-	run, load, two time.Duration
-}
-
-func newWatch(p policy.Policy, t *policy.Tables, from, to time.Duration) *watch {
-	w := &watch{Policy: p, from: from, to: to, devices: make([]watched, len(t.Devices)), timely: newTimely(t)}
+func newWatch(p policy.Policy, t *policy.Tables) *watch {
+	w := &watch{Policy: p}
 	for d := range t.Devices {
 		w.held = append(w.held, make([]time.Duration, len(t.Networks)))
 		since := make([]time.Duration, len(t.Networks))
@@ -46,81 +32,33 @@ func newWatch(p policy.Policy, t *policy.Tables, from, to time.Duration) *watch 
 // Unwrap implements policy.Wrapper.
 func (w *watch) Unwrap() policy.Policy { return w.Policy }
 
-// Handle implements policy.Policy.
+// Handle implements policy.Policy. Networks below 0 are states of sessions.
 func (w *watch) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
-	switch ev.Kind {
-	case policy.BatchFinished:
-		w.move(ev.Device, now).busy--
-	case policy.NetworkLoaded:
-		if ev.Network < 0 {
-			break // the state of a session
-		}
-		w.move(ev.Device, now).loading = false
+	if ev.Kind == policy.NetworkLoaded && ev.Network >= 0 {
 		w.since[ev.Device][ev.Network] = now
-	}
-	if w.timely != nil {
-		w.timely.hear(now, ev)
 	}
 	w.Policy.Handle(now, ev, out)
 	for i := range out.List {
-		a := &out.List[i]
-		if a.Network < 0 {
-			continue
-		}
-		switch a.Kind {
-		case policy.Dispatch:
-			w.move(a.Device, now).busy++
-			if w.timely != nil {
-				w.timely.started(now, a, out.Tasks)
-			}
-			if now >= w.from && now < w.to {
-				w.batches++
-				w.tasks += int64(a.Size)
-			}
-		case policy.Load:
-			w.move(a.Device, now).loading = true
-			if now >= w.from && now < w.to {
-				w.loads++
-			}
-		case policy.Unload:
-			w.gone(a.Device, a.Network, now)
+		if a := &out.List[i]; a.Kind == policy.Unload && a.Network >= 0 {
+			w.unloaded(a.Device, a.Network, now)
 		}
 	}
 }
 
-// gone counts how long a network was on a device.
-func (w *watch) gone(device, network int32, now time.Duration) {
-	if s := &w.since[device][network]; *s >= 0 {
-		w.held[device][network] += now - *s
-		*s = -1
+// unloaded counts how long a network was on a device.
+func (w *watch) unloaded(device, network int32, now time.Duration) {
+	if since := &w.since[device][network]; *since >= 0 {
+		w.held[device][network] += now - *since
+		*since = -1
 	}
 }
 
-// move counts what a device did up to now.
-func (w *watch) move(device int32, now time.Duration) *watched {
-	d := &w.devices[device]
-	took := min(now, w.to) - max(d.seen, w.from)
-	d.seen = now
-	if took > 0 {
-		switch {
-		case d.busy > 0 && d.loading:
-			d.two += took
-		case d.busy > 0:
-			d.run += took
-		case d.loading:
-			d.load += took
-		}
-	}
-	return d
-}
-
-// longest returns a placement for good: by device the networks that were there for
-// longest, as many as its memory holds.
+// longest returns a placement for good: by device the networks that were there for longest, as many as its memory holds.
 func (w *watch) longest(t *policy.Tables, end time.Duration) [][]int32 {
-	out := make([][]int32, len(w.held))
+	placement := make([][]int32, len(w.held))
 	for d := range w.held {
 		for n := range w.held[d] {
-			w.gone(int32(d), int32(n), end)
+			w.unloaded(int32(d), int32(n), end)
 		}
 		room := t.Memory[d]
 		for {
@@ -133,10 +71,10 @@ func (w *watch) longest(t *policy.Tables, end time.Duration) [][]int32 {
 			if best < 0 {
 				break
 			}
-			out[d] = append(out[d], best)
+			placement[d] = append(placement[d], best)
 			room -= t.Networks[best].Bytes
 			w.held[d][best] = 0
 		}
 	}
-	return out
+	return placement
 }

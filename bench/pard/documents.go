@@ -11,41 +11,46 @@ import (
 	"inferplan/solver/highs"
 )
 
-// inputs are the documents of a pipeline at a rate.
-func (p *pipeline) inputs(rate float64) planner.Inputs {
-	in := planner.Inputs{Profile: &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: "gpu"}}},
-		Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "gpu", Count: 200}}}}
-	app := formats.Application{Name: p.name, SLO: document.SLO{Duration: p.slo}, RPS: rate}
-	for i := range p.stages {
-		s := &p.stages[i]
-		in.Profile.Models = append(in.Profile.Models, measuredModel(s.name, s.ms))
-		app.Modules = append(app.Modules, formats.Module{Name: s.name, Predecessors: s.after})
-	}
-	in.Workload = &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{app}}
-	return in
+// documents returns what a plan of an application is made from, on some devices of one kind.
+func documents(app formats.Application, devices int, models ...formats.ProfileModel) planner.Inputs {
+	return planner.Inputs{Profile: &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: "gpu"}}, Models: models},
+		Cluster:  &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "gpu", Count: devices}}},
+		Workload: &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{app}}}
 }
 
-// fewest are the options of a plan with the fewest devices, but for its margin.
-func fewest() map[string]any {
+// inputs returns the documents of a pipeline at a rate.
+func (p *pipeline) inputs(rate float64) planner.Inputs {
+	app := formats.Application{Name: p.name, SLO: document.SLO{Duration: p.slo}, RPS: rate}
+	var models []formats.ProfileModel
+	for i := range p.stages {
+		s := &p.stages[i]
+		models = append(models, measuredModel(s.name, s.ms))
+		app.Modules = append(app.Modules, formats.Module{Name: s.name, Predecessors: s.after})
+	}
+	return documents(app, 200, models...)
+}
+
+// fewestDevices returns the options of a plan with the fewest devices, but for its margin.
+func fewestDevices() map[string]any {
 	return map[string]any{"objective": "gpus", "gap": 0., "max-batch": 32}
 }
 
 // solve plans a pipeline for a rate.
 func (p *pipeline) solve(ctx context.Context, margin, rate float64) (*formats.Plan, error) {
-	values := fewest()
+	values := fewestDevices()
 	values["margin"] = margin
 	return solved(ctx, p.inputs(rate), values)
 }
 
 // problem returns the problem that solve plans, as the planner has it.
 func (p *pipeline) problem(rate float64) (*kind.Problem, error) {
-	out := &kind.Problem{Documents: p.inputs(rate), Values: document.NewValues(formats.PlanOptions(formats.PlanFlow)), Seed: 1}
-	for name, value := range fewest() {
-		if err := out.Values.Set(name, value); err != nil {
+	problem := &kind.Problem{Documents: p.inputs(rate), Values: document.NewValues(formats.PlanOptions(formats.PlanFlow)), Seed: 1}
+	for name, value := range fewestDevices() {
+		if err := problem.Values.Set(name, value); err != nil {
 			return nil, err
 		}
 	}
-	return out, nil
+	return problem, nil
 }
 
 func solved(ctx context.Context, in planner.Inputs, values map[string]any) (*formats.Plan, error) {
@@ -56,15 +61,19 @@ func solved(ctx context.Context, in planner.Inputs, values map[string]any) (*for
 	return res.Plan, nil
 }
 
-// measuredModel is a model of a profile with the batches that plans choose from.
+// measuredModel returns a model of a profile with the batches that plans choose from. ms are its times by batch in milliseconds.
 func measuredModel(name string, ms []float64) formats.ProfileModel {
-	out := formats.ProfileModel{Model: name, Blocks: []formats.Block{{Name: "all"}}}
-	for _, b := range batches {
-		if b > len(ms) {
-			break
+	model := formats.ProfileModel{Model: name, Blocks: []formats.Block{{Name: "all"}}}
+	for _, batch := range batches {
+		if batch <= len(ms) {
+			model.Measurements = append(model.Measurements, measurement("gpu", batch, document.Micros(math.Round(ms[batch-1]*1e6))))
 		}
-		took := formats.Latency{WallUS: document.Micros(math.Round(ms[b-1] * 1e6))}
-		out.Measurements = append(out.Measurements, formats.Measurement{Device: "gpu", Share: 1, Batch: b, WholeModel: &took, Blocks: []formats.Latency{took}})
 	}
-	return out
+	return model
+}
+
+// measurement returns the time of a batch of a model of one block.
+func measurement(device string, batch int, took document.Micros) formats.Measurement {
+	whole := formats.Latency{WallUS: took}
+	return formats.Measurement{Device: device, Share: 1, Batch: batch, WholeModel: &whole, Blocks: []formats.Latency{whole}}
 }

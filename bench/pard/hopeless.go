@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"inferplan/bench/instrument"
+	"inferplan/bench/table"
 	"inferplan/executor"
 	"inferplan/executor/oip"
 	"inferplan/formats"
@@ -57,14 +59,28 @@ func (d *dropped) Handle(now time.Duration, ev *policy.Event, out *policy.Action
 	}
 }
 
-// hopeless measures how long refusals come after requests have become hopeless,
-// while batches of 100 ms run on a worker that has three times what it can do.
+// measureHopeless measures how soon requests without hope are refused.
+func (b *bench) measureHopeless(r *instrument.Run, _ *table.Table) error {
+	late, err := refusalDelays(r.Ctx, b.length)
+	if err != nil {
+		return err
+	}
+	if len(late) == 0 {
+		return errors.New("no request was refused")
+	}
+	slices.Sort(late)
+	p99 := late[min(len(late)-1, len(late)*99/100)]
+	r.AtMost("from hopeless to refused while batches of 100 ms run, p99", b.machineSource("batches of 100 ms, replayed,"), 5, "ms", float64(p99)/1e6)
+	return nil
+}
+
+// refusalDelays returns how long refusals come after requests have become hopeless, while batches of 100 ms run on a worker that has three times what it can do.
 // Nothing is refused earlier, by an estimate.
-func hopeless(ctx context.Context, length time.Duration) ([]time.Duration, error) {
+func refusalDelays(ctx context.Context, length time.Duration) ([]time.Duration, error) {
 	const run, slo = 100 * time.Millisecond, 350 * time.Millisecond
 	seen := &dropped{of: map[int32]int32{}, ran: map[time.Duration]bool{}}
 	p := &pipeline{name: "slow", slo: slo, stages: []stage{{name: "m1", batch: 2, ms: []float64{100, 100}}}}
-	x, err := executor.New(ctx, p.deploy("naive", map[string]float64{"prompt": 1}, nil, []int{1}, 0), executor.Options{CoreOptions: executor.CoreOptions{
+	x, err := executor.New(ctx, p.deploy(formats.PolicySpec{Name: "naive", Params: map[string]float64{"prompt": 1}}, nil, []int{1}, 0), executor.Options{CoreOptions: executor.CoreOptions{
 		Engine: "replay", Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		NewPolicy: func(t *policy.Tables, spec formats.PolicySpec) (policy.Policy, error) {
 			pol, err := policies.New(spec, t)
@@ -78,29 +94,19 @@ func hopeless(ctx context.Context, length time.Duration) ([]time.Duration, error
 	defer x.Close()
 	info := x.Models().Models()[0]
 	in := info.Inputs[0]
+	budget := func(i int) time.Duration { return slo - time.Duration(i)*time.Microsecond }
 	var mu sync.Mutex
-	var wg sync.WaitGroup
 	took := map[time.Duration]time.Duration{} // by budget
-	start := time.Now()
-	for i, at := range due(60, length, 1) {
-		time.Sleep(time.Until(start.Add(at)))
-		wg.Go(func() {
-			sent, budget := time.Now(), slo-time.Duration(i)*time.Microsecond
-			resp, err := x.Infer(ctx, &oip.Request{Model: info.Name, Info: info, Batch: 1, Received: sent, Timeout: budget,
-				Inputs: []oip.Tensor{{Name: in.Name, Datatype: in.Datatype, Shape: []int64{1, 1}, Data: make([]byte, in.Datatype.Size())}}})
-			after := time.Since(sent)
-			var e *oip.Error
-			switch {
-			case err == nil:
-				resp.Release()
-			case errors.As(err, &e) && e.Reason == policy.ReasonDeadline.String():
-				mu.Lock()
-				took[budget] = after
-				mu.Unlock()
-			}
-		})
-	}
-	wg.Wait()
+	send(ctx, x, drawArrivals(60, length, 1), func(i int) *oip.Request {
+		return &oip.Request{Model: info.Name, Info: info, Batch: 1, Timeout: budget(i),
+			Inputs: []oip.Tensor{{Name: in.Name, Datatype: in.Datatype, Shape: []int64{1, 1}, Data: make([]byte, in.Datatype.Size())}}}
+	}, func(i int, after time.Duration, err error) {
+		if refused, ok := errors.AsType[*oip.Error](err); ok && refused.Reason == policy.ReasonDeadline.String() {
+			mu.Lock()
+			defer mu.Unlock()
+			took[budget(i)] = after
+		}
+	})()
 	seen.mu.Lock()
 	defer seen.mu.Unlock()
 	var late []time.Duration
@@ -111,6 +117,5 @@ func hopeless(ctx context.Context, length time.Duration) ([]time.Duration, error
 			late = append(late, after-(budget-run))
 		}
 	}
-	slices.Sort(late)
 	return late, ctx.Err()
 }

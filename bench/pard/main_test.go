@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/seeded"
 	"inferplan/policy/policies"
@@ -19,36 +21,32 @@ func toy(t *testing.T) *pipeline {
 	t.Helper()
 	p := &pipeline{name: "toy", slo: 200 * time.Millisecond, stages: chain("a", "b", "c")}
 	for i := range p.stages {
-		prof := &profile{batches: []int{1, 4, 16}, ms: []float64{5 + float64(i), 9, 30 - 3*float64(i)}}
-		for b := 1; b <= 16; b++ {
-			p.stages[i].ms = append(p.stages[i].ms, prof.at(b))
-		}
+		p.stages[i].ms = interpolated(map[int]float64{1: 5 + float64(i), 4: 9, 16: 30 - 3*float64(i)})
 	}
-	if err := p.plan(.9); err != nil {
+	if err := p.chooseBatches(.9); err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-func TestProfile(t *testing.T) {
-	p := &profile{batches: []int{4, 1, 16, 8}, ms: []float64{10, 5, 20, 9}}
-	p.sort()
+func TestInterpolated(t *testing.T) {
+	ms := interpolated(map[int]float64{4: 10, 1: 5, 16: 20, 8: 9})
 	for batch, want := range map[int]float64{1: 5, 2: 5 + 5./3, 4: 10, 6: 10, 8: 10, 12: 15, 16: 20} {
-		if got := p.at(batch); math.Abs(got-want) > 1e-9 {
+		if got := ms[batch-1]; math.Abs(got-want) > 1e-9 {
 			t.Errorf("batch %d: %v ms, want %v", batch, got, want)
 		}
 	}
-	if !math.IsNaN(p.at(17)) {
-		t.Error("a batch beyond what was measured has a time")
+	if len(ms) != 16 {
+		t.Errorf("%d times, want none beyond the largest batch that was measured, 16", len(ms))
 	}
 }
 
 // The table of a plan says at every rate what the rule does.
 func TestTableIsTheRule(t *testing.T) {
 	p := toy(t)
-	rule := notesRule(p, false)
-	rule.workers = 20
-	plan := p.deploy("feas", nil, rule, []int{1, 1, 1}, 2*p.capacity(20))
+	rule := p.fixedScaling(false)
+	rule.MaxWorkers = 20
+	plan := p.deploy(formats.PolicySpec{Name: "feas"}, rule, []int{1, 1, 1}, 2*p.capacity(20))
 	if err := plan.Validate(); err != nil {
 		t.Fatal(err)
 	}
@@ -76,15 +74,15 @@ func TestMeasure(t *testing.T) {
 	for i := range rates {
 		rates[i] = p.capacity(10) * (.4 + .6*float64(i/20))
 	}
-	rule := notesRule(p, true)
-	rule.workers = 10
+	rule := p.fixedScaling(true)
+	rule.MaxWorkers = 10
 	j := &job{pipe: p, rates: rates, rule: rule}
 	for _, name := range []string{"pard", "feas+token", "oc"} {
-		a, err := j.measure(t.Context(), spec(name, "wiki"), 3)
+		a, err := j.measure(t.Context(), policySpec(name, "wiki"), 3)
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := j.measure(t.Context(), spec(name, "wiki"), 3)
+		b, err := j.measure(t.Context(), policySpec(name, "wiki"), 3)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +90,7 @@ func TestMeasure(t *testing.T) {
 		for _, n := range a.Drops {
 			drops += n
 		}
-		if a.Good+drops != a.Requests || a.Good > a.Bound || a.Good != b.Good || a.Invalid != b.Invalid || a.Over == 0 {
+		if a.Good+drops != a.Requests || a.Good > a.Bound || a.Good != b.Good || a.Invalid != b.Invalid || a.OverBound == 0 {
 			t.Errorf("%s: %+v, then %+v", name, a, b)
 		}
 	}
@@ -112,10 +110,10 @@ func TestPoisson(t *testing.T) {
 }
 
 func TestSpec(t *testing.T) {
-	if s := spec("feas+token+lambda=.3", ""); s.Name != "feas" || s.Params["token"] != 1 || s.Params["lambda"] != .3 {
+	if s := policySpec("feas+token+lambda=.3", ""); s.Name != "feas" || s.Params["token"] != 1 || s.Params["lambda"] != .3 {
 		t.Errorf("%+v", s)
 	}
-	if s := spec("clipper++", ""); s.Name != "clipper++" {
+	if s := policySpec("clipper++", ""); s.Name != "clipper++" {
 		t.Errorf("%+v", s)
 	}
 }
@@ -129,8 +127,8 @@ func TestPipelinesOfTheData(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "traces")); err != nil {
 		t.Skipf("no reference data: set INFERPLAN_DATA to the folder that holds traces/ (%v)", err)
 	}
-	b, err := open(dir)
-	if err != nil {
+	b := &bench{}
+	if err := b.read(dir); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []struct {
@@ -151,8 +149,8 @@ func TestPipelinesOfTheData(t *testing.T) {
 			t.Errorf("%s: batches %v, %.3f ms per request, want %+v", p.name, got, p.cost(), want)
 		}
 		for k, tr := range b.traces {
-			if _, f := tr.scaled(p.capacity(64)); math.Abs(f-want.scales[k]) > 1e-4 {
-				t.Errorf("%s on %s: scale %.4f, want %.4f", p.name, tr.name, f, want.scales[k])
+			if scale := tr.rates(p)[0] / tr.counts[0]; math.Abs(scale-want.scales[k]) > 1e-4 {
+				t.Errorf("%s on %s: scale %.4f, want %.4f", p.name, tr.name, scale, want.scales[k])
 			}
 		}
 	}
@@ -160,7 +158,7 @@ func TestPipelinesOfTheData(t *testing.T) {
 
 func TestFlags(t *testing.T) {
 	for _, args := range [][]string{{"-seeds", "0"}, {"more"}, {"-data", t.TempDir()}, {"-nothing"}} {
-		if err := run(t.Context(), append(args, "-dir", t.TempDir())); err == nil {
+		if err := newInstrument().Run(t.Context(), append(args, "-keep", t.TempDir()), io.Discard, io.Discard); err == nil {
 			t.Errorf("%v: no error", args)
 		} else if args[0] == "-data" && !strings.Contains(err.Error(), "INFERPLAN_DATA") {
 			t.Errorf("%v: %v", args, err)

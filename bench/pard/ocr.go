@@ -6,12 +6,17 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
 
+	"inferplan/bench/instrument"
 	"inferplan/bench/ppocr"
+	"inferplan/bench/started"
+	"inferplan/bench/table"
 	"inferplan/engine"
 	"inferplan/executor"
 	"inferplan/executor/oip"
@@ -19,106 +24,127 @@ import (
 	"inferplan/formats/arrivals"
 	"inferplan/formats/document"
 	"inferplan/formats/seeded"
-	"inferplan/planner"
-	"inferplan/policy/policies"
 	"inferplan/sim"
-	"inferplan/solver/highs"
 	"inferplan/testkit/stepstest"
 )
 
-// The size of the images that the real pipeline reads.
 const (
-	imageWidth  = 320
-	imageHeight = 160
+	imageWidth    = 320
+	imageHeight   = 160
+	sloFactor     = 6               // times what a request takes alone
+	measureBudget = 2 * time.Minute // time for measuring the models
 )
 
-// ocr is a real pipeline on this machine: a detector of text lines, a classifier of
-// their orientation, a recogniser (PP-OCRv4), in a worker each.
-type ocr struct {
-	dir     string
-	engine  string // onnx, or replay: batches last as planned
-	profile *formats.Profile
-	plan    *formats.Plan
-	images  [][]byte
-	text    []string
-	keys    []string
-}
+// ocrPolicies are held against each other on the real pipeline, the best first.
+var ocrPolicies = []string{"feas", "nexus", "naive"}
 
-// newOCR writes and measures the models, and plans them with an SLO that is so many
-// times what a request takes alone.
-func newOCR(ctx context.Context, dir, engine string, times float64, budget time.Duration) (*ocr, error) {
-	o := &ocr{dir: dir, engine: engine}
-	var err error
-	if o.keys, err = stepstest.Keys(); err != nil {
-		return nil, err
-	}
-	if o.profile, err = ppocr.Measure(ctx, dir, imageWidth, imageHeight, budget); err != nil {
-		return nil, err
-	}
-	if engine == "replay" {
-		byCPU(o.profile)
-	}
-	if o.plan, err = o.solve(ctx, times); err != nil {
-		return nil, err
-	}
-	return o, o.draw()
-}
+// tie is a difference of goodput that runs of a minute or two do not resolve.
+const tie = .01
 
-// byCPU takes CPU times for times: what a batch takes where nothing else runs.
-func byCPU(p *formats.Profile) {
-	for m := range p.Models {
-		for i := range p.Models[m].Measurements {
-			x := &p.Models[m].Measurements[i]
-			x.WholeModel.WallUS = x.WholeModel.CPUUS
-			for b := range x.Blocks {
-				x.Blocks[b].WallUS = x.Blocks[b].CPUUS
-			}
-		}
-	}
-}
-
-// solve plans one worker for each model.
-func (o *ocr) solve(ctx context.Context, times float64) (*formats.Plan, error) {
-	app := formats.Application{Name: "ocr", SLO: document.SLO{Factor: times}, Modules: []formats.Module{
-		{Name: "detect", Model: "ocr_det", Pre: "ocr-image", Post: "ocr-box"},
-		{Name: "orient", Model: "ocr_cls", Predecessors: []string{"detect"}, Pre: "ocr-line"},
-		{Name: "read", Model: "ocr_rec", Predecessors: []string{"detect", "orient"}, Pre: "ocr-upright", Post: "ocr-text"}}}
-	res, err := planner.Solve(ctx, planner.Inputs{Profile: o.profile,
-		Cluster:  &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: o.profile.Devices[0].Device, Count: 3}}},
-		Workload: &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{app}}}, planner.Options{}, highs.Solver{}, nil)
+// measureOCR serves a real pipeline under policies at shares of its capacity, and simulates each run with its recorded times.
+func (b *bench) measureOCR(r *instrument.Run, t *table.Table) error {
+	dir, err := os.MkdirTemp("", "bench-pard-ocr-")
 	if err != nil {
-		return nil, fmt.Errorf("planning the pipeline: %w", err)
+		return err
 	}
-	return res.Plan, nil
-}
-
-// draw draws lines of text, some of them upside down.
-func (o *ocr) draw() error {
-	rng := seeded.New(1, "bench-pard/lines")
-	for i := range 16 {
-		text := fmt.Sprintf("line %d of %d", rng.IntN(1000), 1000+rng.IntN(9000))
-		img, err := stepstest.Line(text, imageWidth, imageHeight, 30+rng.IntN(20), 70+rng.IntN(40), 28, i%4 == 3)
-		if err != nil {
-			return err
+	defer os.RemoveAll(dir)
+	o, err := newOCR(r.Ctx, dir)
+	if err != nil {
+		return err
+	}
+	capacity, err := o.capacity(r, b.length)
+	if err != nil {
+		return err
+	}
+	t.Columns = []string{"load", "policy", "in time", "simulated"}
+	t.Note("The highest constant rate with 99 %% in time is %.2f rps, naive.", capacity)
+	for _, load := range []float64{.8, 1.2, 2} {
+		served, simulated := map[string]float64{}, map[string]float64{}
+		for _, policy := range ocrPolicies {
+			run, err := o.serve(r.Ctx, policy, drawArrivals(load*capacity, b.length, 2))
+			if err != nil {
+				return err
+			}
+			served[policy] = run.goodput()
+			if simulated[policy], err = o.simulated(r.Ctx, run); err != nil {
+				return err
+			}
+			t.Add(fmt.Sprintf("%.1f", load), policy, fmt.Sprintf("%.4f", served[policy]), fmt.Sprintf("%.4f", simulated[policy]))
 		}
-		o.images, o.text = append(o.images, img), append(o.text, text)
+		name, source := fmt.Sprintf("OCR pipeline at %.1fx: ", load), b.machineSource("PP-OCRv4")
+		for _, policy := range ocrPolicies {
+			r.AtMost(name+"goodput of "+policy+", simulated with the recorded times, difference in points of the offered load", source, 5, "points", 100*math.Abs(simulated[policy]-served[policy]))
+		}
+		r.Exactly(name+"policies stand in the same order in both, less than a point apart counts as a tie", source, 1, "", sameOrder(served, simulated))
 	}
 	return nil
 }
 
-// asked is a request of a real run with its outcome.
-type asked struct {
-	at, took time.Duration
-	served   bool
-	right    bool
+// machineSource says what ran on this machine.
+func (b *bench) machineSource(what string) string {
+	return fmt.Sprintf("%s on this machine, %d processors, runs of %v; load average at the end %s", what, runtime.NumCPU(), b.length, started.LoadAverage())
 }
 
-// realRun is a run of the pipeline under a policy.
-type realRun struct {
-	list    []asked
-	service *executor.Service
-	spec    formats.PolicySpec
-	slo     time.Duration
+// sameOrder returns 1 if two goodputs by policy stand in the same order, but for ties; else 0.
+func sameOrder(served, simulated map[string]float64) float64 {
+	for i, policy := range ocrPolicies {
+		for _, other := range ocrPolicies[:i] {
+			real, virtual := served[policy]-served[other], simulated[policy]-simulated[other]
+			if real*virtual < 0 && max(math.Abs(real), math.Abs(virtual)) >= tie {
+				return 0
+			}
+		}
+	}
+	return 1
+}
+
+// ocr is a real pipeline on this machine: a detector of text lines, a classifier of their orientation, a recogniser (PP-OCRv4), in a worker each.
+type ocr struct {
+	dir    string
+	plan   *formats.Plan
+	images [][]byte // lines of text, some of them upside down
+}
+
+// newOCR writes, measures and plans the models, and draws images.
+func newOCR(ctx context.Context, dir string) (*ocr, error) {
+	profile, err := ppocr.Measure(ctx, dir, imageWidth, imageHeight, measureBudget)
+	if err != nil {
+		return nil, err
+	}
+	app := formats.Application{Name: "ocr", SLO: document.SLO{Factor: sloFactor}, Modules: []formats.Module{
+		{Name: "detect", Model: "ocr_det", Pre: "ocr-image", Post: "ocr-box"},
+		{Name: "orient", Model: "ocr_cls", Predecessors: []string{"detect"}, Pre: "ocr-line"},
+		{Name: "read", Model: "ocr_rec", Predecessors: []string{"detect", "orient"}, Pre: "ocr-upright", Post: "ocr-text"}}}
+	in := documents(app, 3)
+	in.Profile, in.Cluster.Pools[0].Device = profile, profile.Devices[0].Device
+	o := &ocr{dir: dir}
+	if o.plan, err = solved(ctx, in, nil); err != nil {
+		return nil, fmt.Errorf("planning the pipeline: %w", err)
+	}
+	rng := seeded.New(1, "bench-pard/lines")
+	for i := range 16 {
+		text := fmt.Sprintf("line %d of %d", rng.IntN(1000), 1000+rng.IntN(9000))
+		image, err := stepstest.Line(text, imageWidth, imageHeight, 30+rng.IntN(20), 70+rng.IntN(40), 28, i%4 == 3)
+		if err != nil {
+			return nil, err
+		}
+		o.images = append(o.images, image)
+	}
+	return o, nil
+}
+
+// ocrRequest is a request of a real run with its outcome.
+type ocrRequest struct {
+	at, took time.Duration
+	served   bool
+}
+
+// ocrRun is a run of the pipeline under a policy.
+type ocrRun struct {
+	requests []ocrRequest
+	service  *executor.Service
+	policy   formats.PolicySpec
+	slo      time.Duration
 }
 
 // Before what is counted come single requests: the first runs of a worker are slow.
@@ -127,132 +153,123 @@ const (
 	leadEvery = 300 * time.Millisecond
 )
 
-// serve serves arrivals under a policy, whatever is still under way when a request
-// is due.
-func (o *ocr) serve(ctx context.Context, policy string, due []time.Duration) (*realRun, error) {
+// serve serves arrivals under a policy, whatever is still under way when a request is due.
+func (o *ocr) serve(ctx context.Context, policy string, due []time.Duration) (*ocrRun, error) {
 	plan := *o.plan
 	cpus, err := engine.CPUs()
 	if err != nil {
 		return nil, err
 	}
 	x, err := executor.New(ctx, &plan, executor.Options{
-		CoreOptions:   executor.CoreOptions{Engine: o.engine, ModelsDir: o.dir, Policy: policy, RecordService: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil))},
+		CoreOptions:   executor.CoreOptions{Engine: "onnx", ModelsDir: o.dir, Policy: policy, RecordService: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil))},
 		WorkerOptions: executor.WorkerOptions{CPUs: cpus, ShareCPUs: true},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("starting to serve: %w", err)
 	}
-	out := &realRun{spec: x.PolicySpec(), slo: formats.FlowOf(&plan).Applications[0].SLOUS.D()}
+	run := &ocrRun{policy: x.PolicySpec(), slo: formats.FlowOf(&plan).Applications[0].SLOUS.D()}
 	for at := time.Duration(0); at < leadIn-leadEvery; at += leadEvery {
-		out.list = append(out.list, asked{at: at})
+		run.requests = append(run.requests, ocrRequest{at: at})
 	}
 	for _, at := range due {
-		out.list = append(out.list, asked{at: leadIn + at})
+		run.requests = append(run.requests, ocrRequest{at: leadIn + at})
 	}
-	info, start := x.Models().Models()[0], time.Now()
+	var all []time.Duration
+	for _, req := range run.requests {
+		all = append(all, req.at)
+	}
+	info := x.Models().Models()[0]
+	wait := send(ctx, x, all, func(i int) *oip.Request {
+		return &oip.Request{Model: info.Name, Info: info, Batch: 1,
+			Inputs: []oip.Tensor{{Name: info.Inputs[0].Name, Datatype: oip.Uint8, Shape: []int64{1, imageHeight, imageWidth, 3}, Data: o.images[i%len(o.images)]}}}
+	}, func(i int, took time.Duration, err error) {
+		run.requests[i].took, run.requests[i].served = took, err == nil
+	})
+	// What is late by now is late whenever it comes.
+	time.Sleep(run.slo)
+	run.service = x.Service()
+	err = x.Close()
+	wait()
+	return run, errors.Join(err, ctx.Err())
+}
+
+// send sends a request at every due time, whatever is still under way, and calls ended with how long it took, also at the same time. It returns a function that
+// waits for all answers.
+func send(ctx context.Context, x *executor.Executor, due []time.Duration, request func(i int) *oip.Request, ended func(i int, took time.Duration, err error)) (wait func()) {
+	start := time.Now()
 	var wg sync.WaitGroup
-	for i := range out.list {
+	for i, at := range due {
 		if ctx.Err() != nil {
 			break
 		}
-		a := &out.list[i]
-		time.Sleep(time.Until(start.Add(a.at)))
-		wg.Go(func() { o.ask(ctx, x, info, a, i%len(o.images)) })
-	}
-	// What is late by now is late whenever it comes.
-	time.Sleep(out.slo)
-	out.service = x.Service()
-	err = x.Close()
-	wg.Wait()
-	return out, errors.Join(err, ctx.Err())
-}
-
-func (o *ocr) ask(ctx context.Context, x *executor.Executor, info *oip.ModelInfo, a *asked, i int) {
-	sent := time.Now()
-	resp, err := x.Infer(ctx, &oip.Request{Model: info.Name, Info: info, Batch: 1, Received: sent,
-		Inputs: []oip.Tensor{{Name: info.Inputs[0].Name, Datatype: oip.Uint8, Shape: []int64{1, imageHeight, imageWidth, 3}, Data: o.images[i]}}})
-	a.took = time.Since(sent)
-	if err == nil {
-		a.served, a.right = true, stepstest.Spell(o.keys, resp.Outputs[0].Data) == o.text[i]
-		resp.Release()
-	}
-}
-
-// counted are the requests behind the lead-in.
-func (r *realRun) counted() []asked {
-	return r.list[slices.IndexFunc(r.list, func(a asked) bool { return a.at >= leadIn }):]
-}
-
-// good is the share of the requests that were answered in time, and of those that
-// were read right.
-func (r *realRun) good() (share, right float64) {
-	list := r.counted()
-	n, ok := 0, 0
-	for _, a := range list {
-		if a.served && a.took <= r.slo {
-			n++
-			if a.right {
-				ok++
+		time.Sleep(time.Until(start.Add(at)))
+		wg.Go(func() {
+			req := request(i)
+			req.Received = time.Now()
+			resp, err := x.Infer(ctx, req)
+			ended(i, time.Since(req.Received), err)
+			if err == nil {
+				resp.Release()
 			}
+		})
+	}
+	return wg.Wait
+}
+
+// goodput returns the share of the requests behind the lead-in that were answered in time.
+func (run *ocrRun) goodput() float64 {
+	counted := run.requests[slices.IndexFunc(run.requests, func(q ocrRequest) bool { return q.at >= leadIn }):]
+	good := 0
+	for _, q := range counted {
+		if q.served && q.took <= run.slo {
+			good++
 		}
 	}
-	return float64(n) / float64(len(list)), float64(ok) / float64(max(1, n))
+	return float64(good) / float64(len(counted))
 }
 
-// again is the share in virtual time: the same requests, as the policy heard of
-// them, and the times that runs took at the time.
-func (o *ocr) again(ctx context.Context, r *realRun) (float64, error) {
-	t, err := policies.Compile(o.plan)
-	if err != nil {
-		return 0, err
-	}
-	pol, err := policies.New(r.spec, t)
-	if err != nil {
-		return 0, err
-	}
-	service, err := sim.RecordedService(t, sim.Samples{Runs: r.service.Runs, Starts: r.service.Starts, ReportDelays: r.service.ReportDelays}, false, 1)
-	if err != nil {
-		return 0, err
-	}
+// simulated returns the share in virtual time: the same requests, as the policy heard of them, and the times that runs took at the time.
+func (o *ocr) simulated(ctx context.Context, run *ocrRun) (float64, error) {
 	var list []arrivals.Request
-	for i, at := range r.service.Arrivals {
-		list = append(list, arrivals.Request{ArrivedAt: at + r.service.ArrivalDelays[i]})
+	for i, at := range run.service.Arrivals {
+		list = append(list, arrivals.Request{ArrivedAt: at + run.service.ArrivalDelays[i]})
 	}
 	slices.SortFunc(list, func(a, b arrivals.Request) int { return int(a.ArrivedAt - b.ArrivedAt) })
-	cfg := sim.Config{Tables: t, Policy: pol, Source: arrivals.Slice(list), Control: policies.NewControl(t), Service: service, Egress: r.service.Egress,
-		Warmup: leadIn - leadEvery/2, NoReport: true}
-	res, err := sim.Run(ctx, cfg)
+	plan := *o.plan
+	plan.Policy = run.policy
+	flow, err := simulate(ctx, &plan, arrivals.Slice(list), func(cfg *sim.Config) (err error) {
+		cfg.Egress, cfg.Warmup = run.service.Egress, leadIn-leadEvery/2
+		cfg.Service, err = sim.RecordedService(cfg.Tables, sim.Samples{Runs: run.service.Runs, Starts: run.service.Starts, ReportDelays: run.service.ReportDelays}, false, 1)
+		return err
+	})
 	if err != nil {
-		return 0, fmt.Errorf("simulating: %w", err)
+		return 0, err
 	}
-	return float64(res.Flow.Good) / float64(res.Flow.Requests), nil
+	return float64(flow.Good) / float64(flow.Requests), nil
 }
 
-// due draws arrivals at a rate.
-func due(rate float64, length time.Duration, seed uint64) []time.Duration {
+// drawArrivals draws arrivals at a rate.
+func drawArrivals(rate float64, length time.Duration, seed uint64) (due []time.Duration) {
 	rng := seeded.New(seed, "bench-pard/ocr")
-	var out []time.Duration
 	for at := time.Duration(0); ; {
 		if at += time.Duration(rng.ExpFloat64() / rate * float64(time.Second)); at >= length {
-			return out
+			return due
 		}
-		out = append(out, at)
+		due = append(due, at)
 	}
 }
 
-// capacity is the highest constant rate with 99 % in time under the naive policy, to
-// a twentieth.
-func (o *ocr) capacity(ctx context.Context, length time.Duration) (float64, error) {
+// capacity returns the highest constant rate with 99 % in time under the naive policy, to a twentieth.
+func (o *ocr) capacity(r *instrument.Run, length time.Duration) (float64, error) {
 	low, high := 0., o.plan.Objective.Value
 	for step := 0; step < 7 && (low == 0 || high-low > .05*low); step++ {
 		rate := (low + high) / 2
-		r, err := o.serve(ctx, "naive", due(rate, length, 1))
+		run, err := o.serve(r.Ctx, "naive", drawArrivals(rate, length, 1))
 		if err != nil {
 			return 0, err
 		}
-		share, _ := r.good()
-		fmt.Fprintf(os.Stderr, "capacity: %.2f rps, %.1f %% in time\n", rate, 100*share)
-		if share >= .99 {
+		fmt.Fprintf(r.Log, "capacity: %.2f rps, %.1f %% in time\n", rate, 100*run.goodput())
+		if run.goodput() >= .99 {
 			low = rate
 		} else {
 			high = rate

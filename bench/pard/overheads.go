@@ -6,77 +6,68 @@ import (
 	"testing"
 	"time"
 
-	"inferplan/bench/figures"
+	"inferplan/bench/instrument"
+	"inferplan/bench/table"
 	"inferplan/cputime"
 	"inferplan/formats"
 	"inferplan/policy/policies"
 	"inferplan/testkit/policytest"
 )
 
-// The part "overheads": what the decisions for a request at the entry cost. A request
-// arrives, finds a worker and its place in the queue, is tested and becomes part of a
-// batch. The arrivals that the bench makes are in the figures. The queue begins with
-// 1,000; a policy that drops much has less.
-
-// entries are the policies, and how often a request comes.
+// entries are policies, and how often a request comes.
 var entries = []struct {
-	policy string
-	every  time.Duration
-	asked  float64 // ns, with a queue of about 1,000; 0 if it is only shown
-	as     string
+	name, policy string
+	every        time.Duration
 }{
-	{"feas", 2 * time.Millisecond, 200, "feas"},
-	{"pard", 2 * time.Millisecond, 0, "pard"},
-	{"nexus", 2 * time.Millisecond, 0, "nexus"},
-	{"clipper++", 2 * time.Millisecond, 0, "clipper++"},
-	{"feas", time.Millisecond, 0, "feas at twice what can be served"},
-	{"pard", time.Millisecond, 0, "pard at twice what can be served"},
+	{"feas", "feas", 2 * time.Millisecond},
+	{"pard", "pard", 2 * time.Millisecond},
+	{"nexus", "nexus", 2 * time.Millisecond},
+	{"clipper++", "clipper++", 2 * time.Millisecond},
+	{"feas at twice what can be served", "feas", time.Millisecond},
+	{"pard at twice what can be served", "pard", time.Millisecond},
 }
 
 const (
-	queued = 1000
+	queued = 1000    // requests that wait at the start
 	steps  = 400_000 // of a round
 	rounds = 7
 )
 
-// decisions measures the policies in turns and adds the least CPU time of each.
-func decisions(s *sheet) error {
-	list := make([]*policytest.Entry, len(entries))
-	least := make([]float64, len(entries))
-	for i, c := range entries {
-		tab, err := policies.Compile(policytest.EntryPlan(c.policy, queued))
+// measureOverheads measures what the decisions for a request at the entry cost, all policies in turns. A request arrives, finds a worker and its place in the
+// queue, is tested and becomes part of a batch. The times include the arrivals that the instrument makes.
+func measureOverheads(r *instrument.Run, t *table.Table) error {
+	queues, least := make([]*policytest.Entry, len(entries)), make([]float64, len(entries))
+	for i, e := range entries {
+		tables, err := policies.Compile(policytest.EntryPlan(e.policy, queued))
 		if err != nil {
 			return err
 		}
-		pol, err := policies.New(formats.PolicySpec{Name: c.policy}, tab)
+		policy, err := policies.New(formats.PolicySpec{Name: e.policy}, tables)
 		if err != nil {
 			return err
 		}
-		list[i], least[i] = policytest.NewEntry(pol, queued), math.Inf(1)
-		list[i].Every = c.every
+		queues[i], least[i] = policytest.NewEntry(policy, queued), math.Inf(1)
+		queues[i].Every = e.every
 	}
 	for range rounds {
-		for i, e := range list {
+		for i, queue := range queues {
 			before := cputime.Used()
 			for range steps {
-				e.Step()
+				queue.Step()
 			}
 			least[i] = min(least[i], float64(cputime.Used()-before)/steps)
 		}
 	}
-	s.of("overheads")
-	for i, c := range entries {
-		asked, holds := figures.AskedShown, figures.Holds("")
-		if c.asked > 0 {
-			asked, holds = fmt.Sprintf("<= %.0f", c.asked), figures.If(least[i] <= c.asked)
-		}
-		s.add(figures.Figure{Claim: fmt.Sprintf("CPU time of the decisions for a request at the entry, %s, least of %d rounds in turns", c.as, rounds), Source: fmt.Sprintf("policy/drop, its bench included; %d wait at the end", list[i].Waiting()),
-			Asked: asked, Measured: least[i], Unit: "ns", Holds: holds})
+	t.Columns = []string{"policy", "CPU time, ns", "waiting at the end"}
+	allocations := 0.
+	for i, queue := range queues {
+		t.Add(entries[i].name, fmt.Sprintf("%.0f", least[i]), queue.Waiting())
 	}
-	most := 0.
-	for _, e := range list {
-		most = max(most, testing.AllocsPerRun(steps/4, e.Step))
+	source := fmt.Sprintf("policy/drop, its bench included; %d wait at the end", queues[0].Waiting())
+	for _, queue := range queues {
+		allocations = max(allocations, testing.AllocsPerRun(steps/4, queue.Step))
 	}
-	s.add(figures.Figure{Claim: fmt.Sprintf("allocations for a request: heap, keep test and the rest of the decisions, most of %d policies", len(list)), Source: "policy/drop", Asked: "0", Measured: most, Unit: "", Holds: figures.If(most == 0)})
+	r.AtMost(fmt.Sprintf("CPU time of the decisions for a request at the entry, feas, least of %d rounds in turns", rounds), source, 200, "ns", least[0])
+	r.Exactly(fmt.Sprintf("allocations for a request: heap, keep test and the rest of the decisions, most of %d policies", len(queues)), "policy/drop", 0, "", allocations)
 	return nil
 }

@@ -1,18 +1,22 @@
 package main
 
 import (
+	"io"
 	"math"
 	"slices"
 	"testing"
 
+	"inferplan/bench/instrument"
 	"inferplan/bench/pard/ttft"
+	"inferplan/bench/table"
+	"inferplan/formats"
 )
 
 // climbing is a trace that rises and falls.
 func climbing(n int) *trace {
 	t := &trace{name: "azure"}
 	for i := range n {
-		t.rates = append(t.rates, 2+math.Sin(float64(i)/20))
+		t.counts = append(t.counts, 2+math.Sin(float64(i)/20))
 	}
 	return t
 }
@@ -22,11 +26,11 @@ func climbing(n int) *trace {
 func TestRAG(t *testing.T) {
 	good := map[string]int64{}
 	for _, name := range ttft.Names {
-		a, err := ragRun(climbing(300), 4, name, 1)
+		a, err := ragOutcome(climbing(300), 4, name, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := ragRun(climbing(300), 4, name, 1)
+		b, err := ragOutcome(climbing(300), 4, name, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +54,7 @@ func TestFewest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if float64(out.Good) < attained*float64(out.Requests) || out.Value < 3 || out.Value > 8 {
+		if float64(out.Good) < attained*float64(out.Requests) || out.Objective < 3 || out.Objective > 8 {
 			t.Errorf("%s: %+v", a, out)
 		}
 	}
@@ -65,21 +69,19 @@ func TestHours(t *testing.T) {
 			p.stages[i].ms[b] *= 10
 		}
 	}
-	tr := climbing(25)
-	b := &bench{pipes: []*pipeline{p}, traces: []*trace{tr}}
-	for _, who := range contenders[:1] {
-		x := &search{b: b, f: flags{seeds: 2}, have: results{}, pipe: p, trace: tr, who: who}
-		steps := x.least(t.Context())
-		if x.failed != nil {
-			t.Fatal(x.failed)
+	in := &instrument.Instrument{Name: "pard", Keeps: true, Parts: []instrument.Part{{Name: "hours", Measure: func(r *instrument.Run, _ *table.Table) error {
+		x := &search{contender: contenders[0], r: r, pipe: p, trace: climbing(25), seeds: 2}
+		steps := x.least()
+		if x.err == nil && (!x.keeps(steps, 2) || x.keeps(steps-1, 2)) {
+			t.Errorf("%d steps are not the least", steps)
 		}
-		if !x.keeps(t.Context(), steps, 2) || x.keeps(t.Context(), steps-1, 2) {
-			t.Errorf("%v: %d steps are not the least", who, steps)
+		if list := x.outcomes(steps, 2); x.err == nil && (len(list) != 2 || list[0].Devices < 25) {
+			t.Errorf("%d steps: outcomes %+v", steps, list)
 		}
-		s := &sheet{have: x.have, seeds: 2}
-		if h, list := s.spent(p, tr, who); math.Abs(h-grid*float64(steps)) > 1e-9 || len(list) != 2 || list[0].Devices < 25 {
-			t.Errorf("%v: %v of %d outcomes", who, h, len(list))
-		}
+		return x.err
+	}}}}
+	if err := in.Run(t.Context(), []string{"-keep", t.TempDir()}, io.Discard, io.Discard); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -87,13 +89,13 @@ func TestHours(t *testing.T) {
 func TestRules(t *testing.T) {
 	p := toy(t)
 	for name, r := range ourRules {
-		rule := contender{"feas", "ours"}.scaling(p, &trace{name: name}, 1.1)
-		rule.workers = 30
-		plan := p.deploy("feas", nil, rule, p.want(100, rule), p.capacity(10))
+		rule := contender{"feas", "ours"}.scaling(p, &trace{name: name})
+		rule.MaxWorkers = 30
+		plan := p.deploy(formats.PolicySpec{Name: "feas"}, &rule, p.want(100, &rule), p.capacity(10))
 		if err := plan.Validate(); err != nil {
 			t.Fatal(err)
 		}
-		if rule.every != r.every || rule.hold != r.hold || rule.ahead != r.ahead || rule.headroom != 1.1 {
+		if got := formats.FlowOf(plan).Scaling; got.EveryUS != r.EveryUS || got.HoldUS != r.HoldUS || got.LookaheadUS != r.LookaheadUS || rule.headroom != r.headroom {
 			t.Errorf("%s: %+v", name, rule)
 		}
 	}

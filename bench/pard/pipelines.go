@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	flowscaling "inferplan/planner/flow/scaling"
+	"inferplan/testkit/policytest"
 )
 
 // stage is a module of a pipeline as it is planned.
@@ -18,12 +18,7 @@ type stage struct {
 	after         []string
 	batch         int
 	ms            []float64 // [b-1]
-	share         float64   // of the requests that come to it; 0 stands for all
-	ways          []formats.Branch
 }
-
-// part is the share of the requests that come to a stage.
-func (s *stage) part() float64 { return cmp.Or(s.share, 1) }
 
 // pipeline is one of the four applications of PARD (§5.1): traffic monitoring,
 // live video, gaming and a diamond.
@@ -31,11 +26,10 @@ type pipeline struct {
 	name   string
 	slo    time.Duration
 	stages []stage
-	known  bool // it is as many applications as the first module has ways
 }
 
 // pipelinesOf makes the four pipelines from measured profiles.
-func pipelinesOf(from profiles) ([]*pipeline, error) {
+func pipelinesOf(times profiles) ([]*pipeline, error) {
 	list := []*pipeline{
 		{name: "tm", slo: 400 * time.Millisecond, stages: chain("proteus/yolov5s", "nexus/vgg_face", "loki/eb3")},
 		{name: "lv", slo: 500 * time.Millisecond, stages: chain("proteus/yolov5s", "nexus/vgg_face", "loki/eb1", "loki/eb0", "loki/eb5")},
@@ -47,11 +41,11 @@ func pipelinesOf(from profiles) ([]*pipeline, error) {
 	for _, p := range list {
 		for i := range p.stages {
 			s := &p.stages[i]
-			if s.ms = from.times(s.profile); s.ms == nil {
+			if s.ms = times[s.profile]; s.ms == nil {
 				return nil, fmt.Errorf("the data have no profile %s", s.profile)
 			}
 		}
-		if err := p.plan(.9); err != nil {
+		if err := p.chooseBatches(.9); err != nil {
 			return nil, err
 		}
 	}
@@ -73,9 +67,9 @@ func chain(profiles ...string) []stage {
 // batches are those that a plan chooses from.
 var batches = []int{1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32}
 
-// plan chooses the batches of least device time per request, with twice the
+// chooseBatches chooses the batches of least device time per request, with twice the
 // execution along the longest way within a part of the SLO.
-func (p *pipeline) plan(fill float64) error {
+func (p *pipeline) chooseBatches(fill float64) error {
 	found := p.cheapestBatches(fill * millis(p.slo))
 	if found == nil {
 		return fmt.Errorf("pipeline %s: no batches fit %v", p.name, p.slo)
@@ -126,12 +120,21 @@ func (p *pipeline) way(choice []int) float64 {
 	return most
 }
 
+// longestPath returns the longest time along the pipeline with the planned batches, in milliseconds.
+func (p *pipeline) longestPath() float64 {
+	var choice []int
+	for i := range p.stages {
+		choice = append(choice, p.stages[i].batch)
+	}
+	return p.way(choice)
+}
+
 // cost is the device time of a request in milliseconds.
 func (p *pipeline) cost() float64 {
 	sum := 0.0
 	for i := range p.stages {
 		s := &p.stages[i]
-		sum += s.part() * s.ms[s.batch-1] / float64(s.batch)
+		sum += s.perRequest(s.batch)
 	}
 	return sum
 }
@@ -142,24 +145,31 @@ func (p *pipeline) capacity(workers float64) float64 { return workers * 1e3 / p.
 // rps returns the rate that a worker of a stage carries.
 func (s *stage) rps() float64 { return 1e3 * float64(s.batch) / s.micros(s.batch).D().Seconds() / 1e3 }
 
-// carries is the rate at the entry of which a worker of a stage carries its part.
-func (s *stage) carries() float64 { return s.rps() / s.part() }
-
 func (s *stage) micros(batch int) document.Micros {
 	return document.Micros(math.Round(s.ms[batch-1] * 1e6))
 }
 
-// scaling is the rule of a case.
+// scaling is the rule by which workers come and go.
 type scaling struct {
-	headroom float64
-	workers  int
-	every    time.Duration
-	window   time.Duration
-	hold     time.Duration
-	ahead    time.Duration
-	sigmas   float64         // of the noise, above which a rise counts
-	spread   float64         // of a rate, for planner/flow/scaling.Table; if 0, whole workers carry headroom times it
-	cold     []time.Duration // by module
+	formats.FlowScaling                 // but for the workers at the start and the table
+	headroom            float64         // what workers carry over the rate
+	spread              float64         // of a rate, for planner/flow/scaling.Table; if 0, whole workers carry headroom times it
+	cold                []time.Duration // by module
+}
+
+// fixedScaling returns the rule that is the same for all policies: every 5 s by the mean of the last 5 s, held for 30 s, at most 64 workers. The cold start
+// is 5 s, or, where it is late, rises to 9 s along the pipeline.
+func (p *pipeline) fixedScaling(late bool) *scaling {
+	const every, hold = document.Micros(5 * time.Second), document.Micros(30 * time.Second)
+	rule := &scaling{headroom: 1.1, FlowScaling: formats.FlowScaling{EveryUS: every, WindowUS: every, HoldUS: hold, MaxWorkers: 64}}
+	for k := range p.stages {
+		cold := 5.
+		if late {
+			cold += math.Round(4 * float64(k) / float64(len(p.stages)-1))
+		}
+		rule.cold = append(rule.cold, time.Duration(cold)*time.Second)
+	}
+	return rule
 }
 
 // want is how many workers every module gets at a rate: what carries headroom
@@ -167,13 +177,13 @@ type scaling struct {
 func (p *pipeline) want(rate float64, rule *scaling) []int {
 	out, sum := make([]int, len(p.stages)), 0
 	for i := range p.stages {
-		out[i] = max(1, int(math.Ceil(rule.headroom*rate/p.stages[i].carries())))
+		out[i] = max(1, int(math.Ceil(rule.headroom*rate/p.stages[i].rps())))
 		sum += out[i]
 	}
-	for ; sum > rule.workers; sum-- {
+	for ; sum > rule.MaxWorkers; sum-- {
 		most := 0
 		for i := range out {
-			if float64(out[i]-1)*p.stages[i].carries() > float64(out[most]-1)*p.stages[most].carries() {
+			if float64(out[i]-1)*p.stages[i].rps() > float64(out[most]-1)*p.stages[most].rps() {
 				most = i
 			}
 		}
@@ -187,19 +197,19 @@ func (p *pipeline) table(top float64, rule *scaling) []formats.FlowRate {
 	if rule.spread > 0 {
 		most := 0.0
 		for i := range p.stages {
-			most = max(most, p.stages[i].carries())
+			most = max(most, p.stages[i].rps())
 		}
 		sums := make([][]float64, len(p.stages)) // what the first worker carries, the first two, and so on
 		for i := range p.stages {
-			for m := 1.0; m*p.stages[i].carries() <= rule.headroom*top*(1+4*rule.spread)+most; m++ {
-				sums[i] = append(sums[i], m*p.stages[i].carries())
+			for m := 1.0; m*p.stages[i].rps() <= rule.headroom*top*(1+4*rule.spread)+most; m++ {
+				sums[i] = append(sums[i], m*p.stages[i].rps())
 			}
 		}
 		return flowscaling.Table(sums, rule.headroom, rule.spread, top)
 	}
 	rates := []float64{0}
 	for i := range p.stages {
-		step := p.stages[i].carries() / rule.headroom
+		step := p.stages[i].rps() / rule.headroom
 		for m := 1; float64(m)*step < top; m++ {
 			rates = append(rates, float64(m)*step)
 		}
@@ -220,49 +230,39 @@ func (p *pipeline) table(top float64, rule *scaling) []formats.FlowRate {
 	return out
 }
 
-// deploy makes the plan of a pipeline: with a rule, workers that come and go; else
-// so many of every module.
-func (p *pipeline) deploy(policy string, params map[string]float64, rule *scaling, start []int, top float64) *formats.Plan {
-	most, table := slices.Clone(start), []formats.FlowRate(nil)
+// deploy returns the plan of a pipeline: with a rule, workers that come and go, from start on and up to a rate; else start of every module.
+func (p *pipeline) deploy(policy formats.PolicySpec, rule *scaling, start []int, largestRate float64) *formats.Plan {
+	workers, table := slices.Clone(start), []formats.FlowRate(nil)
 	if rule != nil {
-		table = p.table(top, rule)
+		table = p.table(largestRate, rule)
 		for _, row := range table {
 			for i, n := range row.Replicas {
-				most[i] = max(most[i], n)
+				workers[i] = max(workers[i], n)
 			}
 		}
 	}
-	f := &formats.FlowPlan{Lambda: .1, WindowUS: document.Micros(5 * time.Second)}
-	app := formats.FlowApplication{Served: formats.Served{Model: p.name, SLOUS: document.Micros(p.slo), Percentile: "p99", Weight: 1, RPS: p.capacity(64)}}
-	out := &formats.Plan{Format: formats.FormatPlan, Kind: formats.PlanFlow, Seed: 1, Algorithm: "given", Objective: formats.Objective{Name: "throughput", Value: p.capacity(64)},
-		StoppedBy: "work", Options: document.NewValues(formats.PlanOptions(formats.PlanFlow)).PlanForm(), Policy: formats.PolicySpec{Name: policy, Params: params}, Section: f}
-	first := 0
+	var stages []policytest.FlowStage
 	for i := range p.stages {
 		s := &p.stages[i]
-		st := formats.Stage{Blocks: [2]int{0, 1}, Device: "gpu", Share: 1, Replicas: most[i], GPUs: float64(most[i]),
-			Placement: []formats.Placement{{FirstDevice: first, PerDevice: 1, Replicas: most[i]}}}
-		for b := 1; b <= s.batch; b++ {
-			st.InferUS = append(st.InferUS, s.micros(b))
+		stage := policytest.FlowStage{Name: s.name, After: s.after, Workers: workers[i]}
+		for batch := 1; batch <= s.batch; batch++ {
+			stage.Infer = append(stage.Infer, s.micros(batch).D())
 		}
-		first += most[i]
-		st.RPS = s.rps() * float64(most[i])
-		out.Deployment = append(out.Deployment, formats.Deployed{Model: p.name + "-" + s.name, NumBlocks: 1,
-			Pipelines: []formats.Pipeline{{Batch: s.batch, RPS: st.RPS, LatencyUS: s.micros(s.batch), Stages: []formats.Stage{st}}}})
-		m := formats.FlowModule{Model: p.name + "-" + s.name}
-		if rule != nil {
-			m.ColdStartUS = document.Micros(rule.cold[i])
+		stages = append(stages, stage)
+	}
+	plan := policytest.FlowPlan(p.slo, policy.Name, stages...)
+	plan.Policy, plan.Objective.Value = policy, p.capacity(64)
+	flow := formats.FlowOf(plan)
+	flow.Applications[0].RPS = p.capacity(64)
+	for i := range flow.Modules {
+		if flow.Modules[i].ColdStartUS = 0; rule != nil {
+			flow.Modules[i].ColdStartUS = document.Micros(rule.cold[i])
 		}
-		f.Modules = append(f.Modules, m)
-		app.Modules = append(app.Modules, formats.Module{Name: s.name, Model: m.Model, Predecessors: s.after, Branches: s.ways})
 	}
-	f.Applications = []formats.FlowApplication{app}
-	if p.known {
-		f.Applications = byWay(&app)
-	}
-	out.Pools = []formats.Pool{{Device: "gpu", Count: first}}
 	if rule != nil {
-		f.Scaling = &formats.FlowScaling{EveryUS: document.Micros(rule.every), WindowUS: document.Micros(rule.window), HoldUS: document.Micros(rule.hold), LookaheadUS: document.Micros(rule.ahead), RiseSigmas: rule.sigmas,
-			MaxWorkers: rule.workers, Start: start, Table: table}
+		demand := rule.FlowScaling
+		demand.Start, demand.Table = start, table
+		flow.Scaling = &demand
 	}
-	return out
+	return plan
 }

@@ -1,29 +1,25 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
 
-	"inferplan/bench/figures"
+	"inferplan/bench/instrument"
+	"inferplan/bench/table"
 	"inferplan/cputime"
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 	"inferplan/planner"
-	"inferplan/planner/kind"
 )
 
-// The part "planner": the time and the gap of plans for 64 devices of four kinds, and tiny
-// problems against everything that can be tried.
-
-// kinds make a pipeline's documents with 16 devices of each of four kinds. Each is slower
-// than the last, by more for later modules, and cheaper.
-func (p *pipeline) kinds(rate float64) planner.Inputs {
+// onFourKinds returns a pipeline's documents with 16 devices of each of four kinds. Each is slower than the last, by more for later modules, and cheaper.
+func (p *pipeline) onFourKinds(rate float64) planner.Inputs {
 	in := p.inputs(rate)
 	in.Profile.Devices, in.Cluster.Pools = nil, nil
 	for k, name := range []string{"A", "B", "C", "D"} {
@@ -32,71 +28,60 @@ func (p *pipeline) kinds(rate float64) planner.Inputs {
 	}
 	for u := range in.Profile.Models {
 		m := &in.Profile.Models[u]
-		one := m.Measurements
+		fastest := m.Measurements
 		m.Measurements = nil
 		for k, d := range in.Profile.Devices {
-			slow := 1 + float64(k)*(.5+.1*float64(u))
-			for _, x := range one {
-				took := formats.Latency{WallUS: document.Micros(math.Round(slow * float64(x.WholeModel.WallUS)))}
-				m.Measurements = append(m.Measurements, formats.Measurement{Device: d.Device, Share: 1, Batch: x.Batch, WholeModel: &took, Blocks: []formats.Latency{took}})
+			slowdown := 1 + float64(k)*(.5+.1*float64(u))
+			for _, x := range fastest {
+				m.Measurements = append(m.Measurements, measurement(d.Device, x.Batch, document.Micros(math.Round(slowdown*float64(x.WholeModel.WallUS)))))
 			}
 		}
 	}
 	return in
 }
 
-// planning is CPU time and gap of some plans, the worst of each.
-type planning struct {
-	n        int
-	cpu, gap float64
-}
-
-func (w *planning) solve(ctx context.Context, in planner.Inputs, values map[string]any) (*formats.Plan, error) {
+// solveTimed plans and adds the CPU seconds that it took to a list.
+func solveTimed(ctx context.Context, in planner.Inputs, values map[string]any, spent *[]float64) (*formats.Plan, error) {
 	before := cputime.Used()
 	plan, err := solved(ctx, in, values)
-	if err != nil {
-		return nil, err
-	}
-	w.n, w.cpu = w.n+1, max(w.cpu, (cputime.Used()-before).Seconds())
-	if plan.Objective.Gap != nil {
-		w.gap = max(w.gap, *plan.Objective.Gap)
-	}
-	return plan, nil
+	*spent = append(*spent, (cputime.Used() - before).Seconds())
+	return plan, err
 }
 
-// planned64 measures the planner and adds the figures.
-func planned64(ctx context.Context, s *sheet, b *bench) error {
-	var alone, judged planning
+// measurePlanner measures the time of plans for 64 devices of four kinds, and holds plans of tiny problems against everything that can be tried.
+func (b *bench) measurePlanner(r *instrument.Run, _ *table.Table) error {
+	var alone, certified []float64 // CPU seconds
 	for _, p := range b.pipes {
-		top, err := alone.solve(ctx, p.kinds(0), map[string]any{"max-batch": 32})
+		largest, err := solveTimed(r.Ctx, p.onFourKinds(0), map[string]any{"max-batch": 32}, &alone)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 		for _, part := range []float64{.5, .9} {
 			for _, objective := range []string{"gpus", "cost"} {
-				in := p.kinds(part * top.Objective.Value)
-				if _, err := alone.solve(ctx, in, map[string]any{"max-batch": 32, "objective": objective}); err != nil {
+				in := p.onFourKinds(part * largest.Objective.Value)
+				if _, err := solveTimed(r.Ctx, in, map[string]any{"max-batch": 32, "objective": objective}, &alone); err != nil {
 					return fmt.Errorf("%s: %w", p.name, err)
 				}
 				if part > .5 {
 					continue
 				}
-				if _, err := judged.solve(ctx, in, map[string]any{"max-batch": 32, "objective": objective, "margin": "auto"}); err != nil {
+				if _, err := solveTimed(r.Ctx, in, map[string]any{"max-batch": 32, "objective": objective, "margin": "auto"}, &certified); err != nil {
 					return fmt.Errorf("%s by simulation: %w", p.name, err)
 				}
 			}
 		}
 	}
-	equal, some, n, err := tiny(ctx)
+	equal, plans, err := solveTiny(r.Ctx)
 	if err != nil {
 		return err
 	}
-	s.of("planner")
 	const source = "tm, lv, ga and da on devices each slower than the last"
-	s.add(figures.Figure{Claim: fmt.Sprintf("planner, 64 devices of four kinds: CPU time, most of %d plans for throughput, devices and cost", alone.n), Source: source, Asked: "<= 2", Measured: alone.cpu, Unit: "s", Holds: figures.If(alone.cpu <= 2)})
-	s.add(figures.Figure{Claim: fmt.Sprintf("planner, 64 devices of four kinds: proven gap, largest of %d plans", alone.n), Source: source, Asked: figures.AskedShown, Measured: alone.gap, Unit: "share"})
-	s.add(figures.Figure{Claim: fmt.Sprintf("planner, 64 devices of four kinds: CPU time with devices and batches searched and certified by simulation, most of %d plans", judged.n), Source: source, Asked: "<= 2 (asked of the planner; simulation included here)", Measured: judged.cpu, Unit: "s", Holds: figures.If(judged.cpu <= 2)})
-	s.add(figures.Figure{Claim: fmt.Sprintf("planner: tiny problems whose cost is the least of all plans, or that have none, of %d", n), Source: fmt.Sprintf("everything tried; %d have a plan", some), Asked: "all", Measured: float64(equal) / float64(n), Unit: "share", Holds: figures.If(equal == n)})
+	r.AtMost(fmt.Sprintf("planner, 64 devices of four kinds: CPU time, most of %d plans for throughput, devices and cost", len(alone)), source, 2, "s", slices.Max(alone))
+	f := instrument.Limited(fmt.Sprintf("planner, 64 devices of four kinds: CPU time with devices and batches searched and certified by simulation, most of %d plans", len(certified)), source, "at most", 2, "s",
+		[]float64{slices.Max(certified)})
+	f.Note = "asked of the planner; simulation is included here"
+	r.Figure(f)
+	r.Exactly(fmt.Sprintf("planner: tiny problems whose cost is the least of all plans, or that have none, of %d", tinyProblems), fmt.Sprintf("everything tried; %d have a plan", plans), 1, "share", float64(equal)/tinyProblems)
 	return nil
 }
 
@@ -128,36 +113,34 @@ func drawSmall(rng *rand.Rand) *small {
 	return x
 }
 
-// inputs are its documents.
+// inputs returns its documents.
 func (x *small) inputs() planner.Inputs {
-	in := planner.Inputs{Profile: &formats.Profile{Format: formats.FormatProfile}, Cluster: &formats.Cluster{Format: formats.FormatCluster}}
-	for k, name := range []string{"A", "B"} {
-		in.Profile.Devices = append(in.Profile.Devices, formats.ProfileDevice{Device: name})
-		in.Cluster.Pools = append(in.Cluster.Pools, formats.Pool{Device: name, Count: x.count[k], USDPerHour: x.price[k]})
-	}
 	app := formats.Application{Name: "small", SLO: document.SLO{Duration: x.slo}, RPS: x.rate}
+	var models []formats.ProfileModel
+	kinds := []string{"A", "B"}
 	for m := range x.took {
-		one := formats.ProfileModel{Model: fmt.Sprint("m", m), Blocks: []formats.Block{{Name: "all"}}}
-		for k := range 2 {
-			for i, b := range smallBatches {
-				took := formats.Latency{WallUS: document.Micros(x.took[m][k][i])}
-				one.Measurements = append(one.Measurements, formats.Measurement{Device: in.Profile.Devices[k].Device, Share: 1, Batch: b, WholeModel: &took, Blocks: []formats.Latency{took}})
+		model := formats.ProfileModel{Model: fmt.Sprint("m", m), Blocks: []formats.Block{{Name: "all"}}}
+		for k, kind := range kinds {
+			for i, batch := range smallBatches {
+				model.Measurements = append(model.Measurements, measurement(kind, batch, document.Micros(x.took[m][k][i])))
 			}
 		}
-		in.Profile.Models = append(in.Profile.Models, one)
-		module := formats.Module{Name: one.Model}
-		if m > 0 {
+		models = append(models, model)
+		module := formats.Module{Name: model.Model}
+		switch {
+		case m > 0 && x.fork:
+			module.Predecessors = []string{"m0"}
+		case m > 0:
 			module.Predecessors = []string{fmt.Sprint("m", m-1)}
-		}
-		if x.fork {
-			module.Predecessors = module.Predecessors[:min(m, 1)]
-			if m == 2 {
-				module.Predecessors = []string{"m0"}
-			}
 		}
 		app.Modules = append(app.Modules, module)
 	}
-	in.Workload = &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{app}}
+	in := documents(app, 0, models...)
+	in.Profile.Devices, in.Cluster.Pools = nil, nil
+	for k, kind := range kinds {
+		in.Profile.Devices = append(in.Profile.Devices, formats.ProfileDevice{Device: kind})
+		in.Cluster.Pools = append(in.Cluster.Pools, formats.Pool{Device: kind, Count: x.count[k], USDPerHour: x.price[k]})
+	}
 	return in
 }
 
@@ -188,7 +171,7 @@ func (x *small) options(m int) []option {
 			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b option) int { return int(math.Copysign(1, a.cost-b.cost)) })
+	slices.SortStableFunc(out, func(a, b option) int { return cmp.Compare(a.cost, b.cost) })
 	return out
 }
 
@@ -230,24 +213,25 @@ func (x *small) cheapest() float64 {
 	return best
 }
 
-// tiny counts the small problems that the planner solves as trying everything does, and
-// those that have a plan.
-func tiny(ctx context.Context) (equal, some, n int, err error) {
+// tinyProblems is how many are solved.
+const tinyProblems = 300
+
+// solveTiny counts the small problems that the planner solves as trying everything does, and those that have a plan.
+func solveTiny(ctx context.Context) (equal, plans int, err error) {
 	rng := seeded.New(1, "tiny problems")
-	for n = range 300 {
+	for range tinyProblems {
 		x := drawSmall(rng)
 		want, got := x.cheapest(), math.Inf(1)
 		plan, err := solved(ctx, x.inputs(), map[string]any{"objective": "cost", "gap": 0.})
-		var none *kind.InfeasibleError
 		switch {
 		case err == nil:
-			got, some = plan.Objective.Value, some+1
-		case !errors.As(err, &none):
-			return 0, 0, 0, err
+			got, plans = plan.Objective.Value, plans+1
+		case !isInfeasible(err):
+			return 0, 0, err
 		}
 		if got == want || math.Abs(got-want) <= 1e-9*want {
 			equal++
 		}
 	}
-	return equal, some, n + 1, nil
+	return equal, plans, nil
 }

@@ -4,138 +4,149 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"inferplan/bench/figures"
-	"inferplan/bench/kept"
-	"inferplan/cputime"
+	"inferplan/bench/instrument"
+	"inferplan/bench/table"
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/flow/graph"
 	"inferplan/planner/flow/terms"
-	"inferplan/policy/policies"
 	"inferplan/sim"
 )
 
-// The part "plans": the fewest devices that attain 99 % in the simulator, by the
-// method without a fixed split of the deadline and by planners that split it. And
-// what 64 devices carry with variants of modules, at floors of accuracy.
+// The part plans: the fewest devices that attain 99 % in the simulator, by the method without a fixed split of the SLO and by planners that split it.
 //
-// A planner alone is given what it takes to attain that: margins, and rates that grow
-// until its plan does. "sized" is the planner's own search with --margin auto:
-// devices join and leave one by one, and batches change, by simulation.
-
-var (
-	algorithms = []string{"paths", "even", "proportional", "nexus", "inferline"}
-	planned    = []float64{16, 32} // the rates that so many workers carry
-	floors     = []float64{.99, .95, .9, .85, .8}
+// A planner alone is given what it takes to attain that: margins, and rates that grow until its plan does. "sized" is the planner's own search with --margin
+// auto: devices join and leave one by one, and batches change, by simulation.
+const (
+	attained   = .99
+	lowestRate = .94 // that plans are made for first, over that which they are to carry
+	rateStep   = .02
 )
-
-const attained = .99
-
-// lowest is the rate that plans are made for first, over that which they are to carry.
-const lowest = .94
-
-// sizedToo are the algorithms whose plans are sized by simulation, too, and how their
-// rows are called: with a split the batches stay, without one they are searched as well.
-var sizedToo = map[string]string{"paths": searched, "nexus": "nexus-sized", "inferline": "inferline-sized"}
-
-const searched = "paths-searched"
-
-// plans measures what is missing.
-func (b *bench) plans(ctx context.Context, have results, lines *kept.Lines) error {
-	keep := func(name string, measure func() (outcome, error)) error {
-		c := cell{Case: name, Policy: "feas", Seed: 1}
-		if _, done := have[key(&c)]; done {
-			return nil
-		}
-		before := cputime.Used()
-		out, err := measure()
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		out.CPU = (cputime.Used() - before).Seconds()
-		c.outcome, have[key(&c)] = out, out
-		return lines.Add(&c)
-	}
-	for _, p := range b.pipes {
-		for _, workers := range planned {
-			for _, a := range algorithms {
-				err := keep(fmt.Sprintf("plans/%s-%.0f/%s", p.name, workers, a), func() (outcome, error) { return p.fewest(ctx, a, p.capacity(workers)) })
-				if name := sizedToo[a]; err == nil && name != "" {
-					err = keep(fmt.Sprintf("plans/%s-%.0f/%s", p.name, workers, name), func() (outcome, error) { return p.sized(ctx, a, p.capacity(workers)) })
-				}
-				if err != nil {
-					return err
-				}
-			}
-		}
-		for _, floor := range floors {
-			for _, with := range []bool{true, false} {
-				err := keep(fmt.Sprintf("variants/%s-%.2f/%v", p.name, floor, with), func() (outcome, error) { return b.carried(ctx, p, floor, with) })
-				if err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
-}
 
 // margins of the SLO that a plan keeps back, of which the best counts.
 var margins = []float64{.1, .2, .3}
 
-// fewest finds the fewest devices of an algorithm that attain what is asked at a
-// rate, with any of the margins.
+// sizing is a column of the table: an algorithm, whose plans may be sized by simulation. With a split the batches stay then, without one they are searched
+// as well.
+type sizing struct {
+	name, algorithm string
+	sized           bool
+}
+
+// sizings begins with ours.
+var sizings = []sizing{
+	{"searched", "paths", true}, {"paths", "paths", false}, {"even", "even", false}, {"proportional", "proportional", false},
+	{"nexus", "nexus", false}, {"nexus sized", "nexus", true}, {"inferline", "inferline", false}, {"inferline sized", "inferline", true},
+}
+
+// measurePlans holds the sized plans of the method against splits of the SLO, as they are planned and sized in the same way.
+func (b *bench) measurePlans(r *instrument.Run, t *table.Table) error {
+	t.Columns = []string{"pipeline, rate of"}
+	for _, s := range sizings {
+		t.Columns = append(t.Columns, s.name)
+	}
+	ratios := map[bool][]float64{} // ours over the best split, by whether that is sized
+	for _, p := range b.pipes {
+		for _, workers := range []float64{16, 32} {
+			row, best := []any{fmt.Sprintf("%s %.0f", p.name, workers)}, map[bool]float64{false: math.Inf(1), true: math.Inf(1)}
+			ours := 0.
+			for _, s := range sizings {
+				find := p.fewest
+				if s.sized {
+					find = p.sized
+				}
+				out, err := instrument.Measured(r, fmt.Sprintf("plans/%s-%.0f/%s", p.name, workers, s.name), func() (outcome, error) {
+					return find(r.Ctx, s.algorithm, p.capacity(workers))
+				})
+				if err != nil {
+					return err
+				}
+				row = append(row, fmt.Sprintf("%.0f (%.4f)", out.Objective, 1-out.dropRate()))
+				switch {
+				case s.algorithm != "paths":
+					best[s.sized] = min(best[s.sized], out.Objective)
+				case s.sized:
+					ours = out.Objective
+				}
+			}
+			t.Add(row...)
+			ratios[false], ratios[true] = append(ratios[false], ours/best[false]), append(ratios[true], ours/best[true])
+		}
+	}
+	for _, sized := range []bool{false, true} {
+		of := map[bool]string{false: "the best split of the SLO", true: "the best split of the SLO sized likewise"}[sized]
+		claim := func(what string) string {
+			return fmt.Sprintf("devices for 99 %% in the simulator, sized by simulation, over %s, %s of %d cases", of, what, len(ratios[sized]))
+		}
+		r.AtMost(claim("worst"), "Nexus, InferLine", 1, "ratio", slices.Max(ratios[sized]))
+		r.AtMost(claim("geometric mean"), "Nexus, InferLine", 1, "ratio", geometricMean(ratios[sized]))
+	}
+	return nil
+}
+
+// geometricMean returns the geometric mean of ratios.
+func geometricMean(ratios []float64) float64 {
+	sum := 0.
+	for _, x := range ratios {
+		sum += math.Log(x)
+	}
+	return math.Exp(sum / float64(len(ratios)))
+}
+
+// errNoPlan is of an algorithm of which no plan attains what is asked.
+var errNoPlan = errors.New("no plan attains it")
+
+// fewest finds the fewest devices of an algorithm that attain what is asked at a rate, with any of the margins.
 func (p *pipeline) fewest(ctx context.Context, algorithm string, rate float64) (outcome, error) {
-	best := outcome{Value: math.Inf(1)}
+	best := outcome{Objective: math.Inf(1)}
 	for _, margin := range margins {
-		if err := p.grown(ctx, algorithm, margin, rate, &best); err != nil {
+		if err := p.grow(ctx, algorithm, margin, rate, &best); err != nil && !isInfeasible(err) {
 			return best, err
 		}
 	}
-	if math.IsInf(best.Value, 1) {
-		return best, errors.New("no plan attains it")
+	if math.IsInf(best.Objective, 1) {
+		return best, errNoPlan
 	}
 	return best, nil
 }
 
-// grown has the planned rate grow in steps of 2 % until simulation shows what is
-// asked, or the devices are as many as those of the best.
-func (p *pipeline) grown(ctx context.Context, algorithm string, margin, rate float64, best *outcome) error {
-	var none *planner.InfeasibleError
-	q, err := p.split(algorithm, margin)
-	if errors.As(err, &none) {
-		return nil
+func isInfeasible(err error) bool {
+	_, infeasible := errors.AsType[*planner.InfeasibleError](err)
+	return infeasible
+}
+
+// grow has the planned rate grow until simulation shows what is asked, or the devices are as many as those of the best.
+func (p *pipeline) grow(ctx context.Context, algorithm string, margin, rate float64, best *outcome) error {
+	split, err := p.split(algorithm, margin)
+	if err != nil {
+		return err
 	}
-	last := []int(nil)
+	var last []int // batches and replicas of the plan before
 	for step := range 60 {
-		plan, err := q.solve(ctx, margin, rate*(lowest+.02*float64(step)))
-		if errors.As(err, &none) {
-			return nil
-		}
+		plan, err := split.solve(ctx, margin, rate*(lowestRate+rateStep*float64(step)))
 		if err != nil {
 			return err
 		}
-		devices := []int(nil)
-		for i := range plan.Deployment {
-			l := &plan.Deployment[i].Pipelines[0]
-			devices = append(devices, l.Batch, l.Stages[0].Replicas)
-		}
-		if plan.Objective.Value >= best.Value {
+		if plan.Objective.Value >= best.Objective {
 			return nil
+		}
+		var devices []int
+		for i := range plan.Deployment {
+			line := &plan.Deployment[i].Pipelines[0]
+			devices = append(devices, line.Batch, line.Stages[0].Replicas)
 		}
 		if slices.Equal(devices, last) {
 			continue
 		}
 		last = devices
-		out, err := shown(ctx, plan, rate)
+		out, err := twoMinutes(ctx, plan, rate)
 		if err != nil {
 			return err
 		}
@@ -147,112 +158,127 @@ func (p *pipeline) grown(ctx context.Context, algorithm string, margin, rate flo
 	return nil
 }
 
-// sized finds the fewest devices by the search of the planner with simulation as the
-// judge. It begins with plans for the lowest rate that any plan is made for: what attains
-// enough is for simulation to say. Planners that split the deadline keep the batches of a
-// margin, and the best of the margins counts.
+// sized finds the fewest devices by the search of the planner with simulation as the judge. It begins with plans for the lowest rate that any plan is made for:
+// what attains enough is for simulation to say. Planners that split the SLO keep the batches of a margin, and the best of the margins counts.
 func (p *pipeline) sized(ctx context.Context, algorithm string, rate float64) (outcome, error) {
-	best, groups := outcome{Value: math.Inf(1)}, [][]*formats.Plan(nil)
-	of := []*pipeline(nil) // by group
-	for _, margin := range margins {
-		q, err := p.split(algorithm, margin)
-		plan := (*formats.Plan)(nil)
-		if err == nil {
-			plan, err = q.solve(ctx, margin, lowest*rate)
-		}
-		var none *planner.InfeasibleError
-		if errors.As(err, &none) {
-			continue
-		}
-		if err != nil {
-			return best, err
-		}
-		if algorithm == terms.AlgorithmPaths && len(groups) > 0 {
-			groups[0] = append(groups[0], plan)
-			continue
-		}
-		groups, of = append(groups, []*formats.Plan{plan}), append(of, q)
+	type start struct {
+		pipe  *pipeline
+		plans []*formats.Plan
 	}
-	for i, plans := range groups {
-		problem, err := of[i].problem(lowest * rate)
+	var starts []start
+	for _, margin := range margins {
+		split, err := p.split(algorithm, margin)
+		var plan *formats.Plan
+		if err == nil {
+			plan, err = split.solve(ctx, margin, lowestRate*rate)
+		}
+		switch {
+		case err != nil && !isInfeasible(err):
+			return outcome{}, err
+		case err != nil:
+		case algorithm == terms.AlgorithmPaths && len(starts) > 0:
+			starts[0].plans = append(starts[0].plans, plan)
+		default:
+			starts = append(starts, start{split, []*formats.Plan{plan}})
+		}
+	}
+	best := outcome{Objective: math.Inf(1)}
+	for _, s := range starts {
+		problem, err := s.pipe.problem(lowestRate * rate)
 		if err != nil {
 			return best, err
 		}
-		plan, err := graph.SizeBySimulation(problem, plans, algorithm == terms.AlgorithmPaths, attained, func(plan *formats.Plan, hint bool) (float64, error) {
+		plan, err := graph.SizeBySimulation(problem, s.plans, algorithm == terms.AlgorithmPaths, attained, func(plan *formats.Plan, hint bool) (float64, error) {
+			out, err := outcome{}, error(nil)
 			if hint {
-				f, err := constant(ctx, plan, rate, 1, 20*time.Second)
-				if err != nil {
-					return 0, err
-				}
-				return float64(f.Good) / float64(f.Requests), nil
+				out, err = constantRate(ctx, plan, rate, 1, 20*time.Second)
+			} else {
+				out, err = twoMinutes(ctx, plan, rate)
 			}
-			out, err := shown(ctx, plan, rate)
 			return float64(out.Good) / float64(out.Requests), err
 		})
 		if err != nil {
 			return best, err
 		}
-		if plan == nil || plan.Objective.Value >= best.Value {
+		if plan == nil || plan.Objective.Value >= best.Objective {
 			continue
 		}
-		if best, err = shown(ctx, plan, rate); err != nil {
+		if best, err = twoMinutes(ctx, plan, rate); err != nil {
 			return best, err
 		}
 	}
-	if math.IsInf(best.Value, 1) {
-		return best, errors.New("no plan attains it")
+	if math.IsInf(best.Objective, 1) {
+		return best, errNoPlan
 	}
 	return best, nil
 }
 
-// shown returns the results of two minutes of a plan, with the same arrivals for every plan.
-func shown(ctx context.Context, plan *formats.Plan, rate float64) (outcome, error) {
-	out := outcome{Value: plan.Objective.Value}
+// twoMinutes returns the results of two minutes of a plan, with the same arrivals for every plan.
+func twoMinutes(ctx context.Context, plan *formats.Plan, rate float64) (outcome, error) {
+	sum := outcome{Objective: plan.Objective.Value}
 	for seed := range uint64(2) {
-		f, err := constant(ctx, plan, rate, seed+1, time.Minute)
+		out, err := constantRate(ctx, plan, rate, seed+1, time.Minute)
 		if err != nil {
-			return out, err
+			return sum, err
 		}
-		out.Requests, out.Good = out.Requests+f.Requests, out.Good+f.Good
+		sum.Requests, sum.Good = sum.Requests+out.Requests, sum.Good+out.Good
 	}
-	return out, nil
+	return sum, nil
 }
 
-// constant runs a plan for a while at a constant rate.
-func constant(ctx context.Context, plan *formats.Plan, rate float64, seed uint64, length time.Duration) (*sim.FlowResult, error) {
-	t, err := policies.Compile(plan)
+// constantRate runs a plan for a while at a constant rate.
+func constantRate(ctx context.Context, plan *formats.Plan, rate float64, seed uint64, length time.Duration) (outcome, error) {
+	flow, err := simulate(ctx, plan, newPoisson(slices.Repeat([]float64{rate}, int(length/time.Second)), seed), func(cfg *sim.Config) error {
+		cfg.Duration = length
+		return nil
+	})
 	if err != nil {
-		return nil, err
+		return outcome{}, err
 	}
-	pol, err := policies.New(plan.Policy, t)
-	if err != nil {
-		return nil, err
-	}
-	res, err := sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: newPoisson(slices.Repeat([]float64{rate}, int(length/time.Second)), seed), Control: policies.NewControl(t), NoReport: true, Duration: length})
-	if err != nil {
-		return nil, err
-	}
-	return res.Flow, nil
+	return outcome{Requests: flow.Requests, Good: flow.Good}, nil
 }
 
-// siblings are variants of a module with their accuracy as a share of the family's
-// best: detectors as measured with their latencies (Proteus), classifiers of the
-// same family there.
+// siblings are variants of a module with their accuracy as a share of the family's best: detectors as measured with their latencies (Proteus), classifiers of
+// the same family there.
 var siblings = map[string][]formats.Variant{
 	"yolo": {{Model: "proteus/yolov5s", Accuracy: .895464}, {Model: "proteus/yolov5l", Accuracy: .966469}, {Model: "proteus/yolov5x", Accuracy: 1}},
 	"eb":   {{Model: "loki/eb0", Accuracy: .914591}, {Model: "loki/eb1", Accuracy: .938316}, {Model: "loki/eb3", Accuracy: .967972}, {Model: "loki/eb5", Accuracy: .991696}},
 }
 
-// carried returns the rate that 64 devices carry of a pipeline whose detectors and classifiers
-// have variants, or only the most accurate of each.
-func (b *bench) carried(ctx context.Context, p *pipeline, floor float64, with bool) (outcome, error) {
-	in := planner.Inputs{Profile: &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: "gpu"}}},
-		Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "gpu", Count: 64}}}}
+// measureVariants measures what 64 devices carry with variants of modules, at floors of accuracy.
+func (b *bench) measureVariants(r *instrument.Run, t *table.Table) error {
+	t.Columns = []string{"pipeline, floor", "with variants", "without", "times"}
+	var ratios []float64
+	for _, p := range b.pipes {
+		for _, floor := range []float64{.99, .95, .9, .85, .8} {
+			var rates [2]float64
+			for i := range rates {
+				var err error
+				rates[i], err = instrument.Measured(r, fmt.Sprintf("variants/%s-%.2f/%d", p.name, floor, i), func() (float64, error) { return b.carriedRate(r.Ctx, p, floor, i == 0) })
+				if err != nil {
+					return err
+				}
+			}
+			ratios = append(ratios, rates[0]/rates[1])
+			t.Add(fmt.Sprintf("%s %.2f", p.name, floor), fmt.Sprintf("%.0f", rates[0]), fmt.Sprintf("%.0f", rates[1]), fmt.Sprintf("%.3f", rates[0]/rates[1]))
+		}
+	}
+	f := instrument.Limited(fmt.Sprintf("what 64 devices carry with variants over without, least of %d", len(ratios)), "Loki, JigsawServe", "at least", 1, "ratio", []float64{slices.Min(ratios)})
+	f.Holds = figures.If(f.Measured >= 1-variantGap)
+	r.Figure(f)
+	return nil
+}
+
+// variantGap is how far plans may be from the best.
+const variantGap = 1e-3
+
+// carriedRate returns the rate that 64 devices carry of a pipeline whose detectors and classifiers have variants, or only the most accurate of each.
+func (b *bench) carriedRate(ctx context.Context, p *pipeline, floor float64, variants bool) (float64, error) {
 	best := 1.
 	app := formats.Application{Name: p.name, SLO: document.SLO{Duration: p.slo}}
+	var models []formats.ProfileModel
 	for i := range p.stages {
 		s := &p.stages[i]
-		m := formats.Module{Name: s.name, Predecessors: s.after}
 		list := []formats.Variant{{Model: s.profile, Accuracy: 1}}
 		switch {
 		case strings.Contains(s.profile, "yolo"):
@@ -260,103 +286,22 @@ func (b *bench) carried(ctx context.Context, p *pipeline, floor float64, with bo
 		case strings.Contains(s.profile, "/eb"):
 			list = siblings["eb"]
 		}
-		top := list[len(list)-1]
-		if best *= top.Accuracy; !with {
-			list = []formats.Variant{top}
+		mostAccurate := list[len(list)-1]
+		if best *= mostAccurate.Accuracy; !variants {
+			list = []formats.Variant{mostAccurate}
 		}
+		module := formats.Module{Name: s.name, Predecessors: s.after}
 		for _, v := range list {
 			name := s.name + "-" + v.Model
-			m.Variants = append(m.Variants, formats.Variant{Model: name, Accuracy: v.Accuracy})
-			in.Profile.Models = append(in.Profile.Models, measuredModel(name, b.from.times(v.Model)))
+			module.Variants = append(module.Variants, formats.Variant{Model: name, Accuracy: v.Accuracy})
+			models = append(models, measuredModel(name, b.times[v.Model]))
 		}
-		app.Modules = append(app.Modules, m)
+		app.Modules = append(app.Modules, module)
 	}
 	app.Accuracy = floor * best
-	in.Workload = &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{app}}
-	plan, err := solved(ctx, in, map[string]any{"gap": .001, "max-batch": 32})
+	plan, err := solved(ctx, documents(app, 64, models...), map[string]any{"gap": variantGap, "max-batch": 32})
 	if err != nil {
-		return outcome{}, err
+		return 0, err
 	}
-	return outcome{Value: plan.Objective.Value}, nil
-}
-
-// devices prints the fewest devices of every algorithm and adds the figures: the
-// method as the planner sizes it, over the best split of the deadline, as it plans and
-// sized in the same way.
-func devices(s *sheet, t io.Writer, value func(name string) (float64, float64)) {
-	columns := slices.Clone(algorithms)
-	for _, a := range algorithms {
-		if name := sizedToo[a]; name != "" {
-			columns = append(columns, name)
-		}
-	}
-	fmt.Fprintf(t, "\nplans: the fewest devices that attain 99 %% in the simulator (attained)\npipeline-workers' rate\t%s\n", strings.Join(columns, "\t"))
-	n, ratios := 0, map[bool][2]float64{} // by whether splits are sized: the largest, sum of logarithms
-	for _, name := range s.cases("plans") {
-		at, ok := strings.CutSuffix(name, "/"+searched)
-		if !ok {
-			continue
-		}
-		best := map[bool]float64{false: math.Inf(1), true: math.Inf(1)}
-		fmt.Fprintf(t, "%s", at)
-		for _, a := range columns {
-			devices, share := value(at + "/" + a)
-			if !strings.HasPrefix(a, "paths") && devices > 0 {
-				sized := strings.HasSuffix(a, "-sized")
-				best[sized] = min(best[sized], devices)
-			}
-			fmt.Fprintf(t, "\t%.0f (%.4f)", devices, share)
-		}
-		fmt.Fprintln(t)
-		ours, _ := value(name)
-		n++
-		for sized, b := range best {
-			r := ratios[sized]
-			ratios[sized] = [2]float64{max(r[0], ours/b), r[1] + math.Log(ours/b)}
-		}
-	}
-	if n == 0 {
-		return
-	}
-	for _, sized := range []bool{false, true} {
-		of := map[bool]string{false: "the best split of the SLO", true: "the best split of the SLO sized likewise"}[sized]
-		add := func(what string, x float64) {
-			s.add(figures.Figure{Claim: fmt.Sprintf("devices for 99 %% in the simulator, sized by simulation, over %s, %s of %d cases", of, what, n), Source: "Nexus, InferLine", Asked: "<= 1", Measured: x, Unit: "ratio", Holds: figures.If(x <= 1+1e-9)})
-		}
-		add("worst", ratios[sized][0])
-		add("geometric mean", math.Exp(ratios[sized][1]/float64(n)))
-	}
-}
-
-// plans prints what was planned and adds the figures.
-func (s *sheet) plans(w io.Writer) {
-	if s.of("plans"); s.part == "" {
-		return
-	}
-	value := func(name string) (float64, float64) {
-		list := s.cellsOf(name, "feas")
-		if len(list) == 0 {
-			return 0, 0
-		}
-		return list[0].Value, float64(list[0].Good) / float64(max(1, list[0].Requests))
-	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	defer t.Flush()
-	devices(s, t, value)
-	fmt.Fprintf(t, "\nvariants: requests per second of 64 devices, with variants over without, by floor of accuracy\n")
-	least, gain, sum := math.Inf(1), 0., 0
-	for _, name := range s.cases("variants") {
-		at, ok := strings.CutSuffix(name, "/true")
-		if !ok {
-			continue
-		}
-		with, _ := value(name)
-		without, _ := value(at + "/false")
-		fmt.Fprintf(t, "%s\t%.0f\t%.0f\t%.3f\n", at, with, without, with/without)
-		least, gain, sum = min(least, with/without), gain+math.Log(with/without), sum+1
-	}
-	if sum > 0 {
-		s.add(figures.Figure{Claim: fmt.Sprintf("what 64 devices carry with variants over without, least of %d", sum), Source: "Loki, JigsawServe", Asked: ">= 1", Measured: least, Unit: "ratio", Holds: figures.If(least >= 1-1e-3)})
-		s.add(figures.Figure{Claim: fmt.Sprintf("what 64 devices carry with variants over without, geometric mean of %d", sum), Source: "Loki, JigsawServe", Asked: figures.AskedShown, Measured: math.Exp(gain / float64(sum)), Unit: "ratio"})
-	}
+	return plan.Objective.Value, nil
 }

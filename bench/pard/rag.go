@@ -1,13 +1,19 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
+	"inferplan/bench/figures"
+	"inferplan/bench/instrument"
 	"inferplan/bench/pard/ttft"
 	"inferplan/bench/qlm/instance"
+	"inferplan/bench/table"
+	"inferplan/bench/traces"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/seeded"
 	"inferplan/sim/kernel"
@@ -43,59 +49,46 @@ type query struct {
 	context     int32         // of the generation
 	searching   time.Duration
 	waits       int // branches still out
-	end         fate
 }
 
-type fate int8
-
-const (
-	undecided fate = iota
-	inTime
-	tooLate
-	refused
-)
-
-type moment struct {
-	what ttft.Stage // whose work ends; an arrival where id is at least 0 and what is -1
-	id   int32
+// event is an arrival or the end of work.
+type event struct {
+	stage ttft.Stage // whose work ends; arrival
+	id    int32      // of the query, where the event is of one
 }
+
+const arrival ttft.Stage = -1
 
 // rag is a run.
 type rag struct {
 	pol     *ttft.Policy
 	list    []query
-	at      kernel.Queue[moment]
+	events  kernel.Queue[event]
 	now     time.Duration
 	seq     int64
 	rewrite *llm.Instance
 	answers *llm.Instance
 	waiting []int32 // for retrieval
 	batch   []int32
-	stages  [][4]float64 // seconds that a query was in each
+	stages  [4][]float64 // seconds of the queries that were in each
+	good    int64        // queries answered in time
+	late    int64
+	refused int64
 }
 
-// drawQueries draws the queries of a trace: rates by second as the trace has them,
-// lengths by kind of prompt.
-func drawQueries(t *trace, mean float64, seed uint64) []query {
-	sum := 0.0
-	for _, x := range t.rates {
-		sum += x
-	}
-	rates := make([]float64, len(t.rates))
-	for i, x := range t.rates {
-		rates[i] = x * mean * float64(len(t.rates)) / sum
-	}
+// drawQueries draws the queries of a trace: rates by second as the trace has them, lengths by kind of prompt.
+func drawQueries(t *trace, rate float64, seed uint64) []query {
 	rng := seeded.New(seed, "rag")
 	mids := make([]float64, kinds)
 	for k := range mids {
 		mids[k] = 60 * math.Exp(.8*rng.NormFloat64())
 	}
-	var out []query
-	src := newPoisson(rates, seed)
-	for r := (arrivals.Request{}); len(out) < queries && src.Peek(&r); {
-		out = append(out, drawQuery(r.ArrivedAt, rng, mids))
+	var list []query
+	source := newPoisson(traces.ScaledToMean(t.counts, rate), seed)
+	for r := (arrivals.Request{}); len(list) < queries && source.Peek(&r); {
+		list = append(list, drawQuery(r.ArrivedAt, rng, mids))
 	}
-	return out
+	return list
 }
 
 func drawQuery(at time.Duration, rng *rand.Rand, mids []float64) query {
@@ -110,47 +103,54 @@ func drawQuery(at time.Duration, rng *rand.Rand, mids []float64) query {
 // newRAG makes a run of a policy.
 func newRAG(list []query, pol *ttft.Policy) *rag {
 	o := llm.Options{TokenBudget: 2048}
-	return &rag{pol: pol, list: list, rewrite: llm.NewInstance(o, instance.Mistral7B), answers: llm.NewInstance(o, instance.Mistral7B), stages: make([][4]float64, len(list))}
+	return &rag{pol: pol, list: list, rewrite: llm.NewInstance(o, instance.Mistral7B), answers: llm.NewInstance(o, instance.Mistral7B)}
 }
 
-func (r *rag) push(at time.Duration, what ttft.Stage, id int32) {
+func (r *rag) push(at time.Duration, stage ttft.Stage, id int32) {
 	r.seq++
-	r.at.Push(at, 0, r.seq, moment{what, id})
+	r.events.Push(at, 0, r.seq, event{stage, id})
+}
+
+// note counts how long a query was in a stage up to now.
+func (r *rag) note(stage ttft.Stage, id int32) {
+	r.stages[stage] = append(r.stages[stage], (r.now - r.list[id].began).Seconds())
 }
 
 // run runs all queries to their ends.
 func (r *rag) run() error {
 	for i := range r.list {
-		r.push(r.list[i].came, -1, int32(i))
+		r.push(r.list[i].came, arrival, int32(i))
 	}
-	for r.at.Len() > 0 {
-		at, _, m := r.at.Pop()
-		r.now = at
+	for r.events.Len() > 0 {
+		now, _, e := r.events.Pop()
+		r.now = now
 		var err error
-		switch m.what {
-		case -1:
-			err = r.enter(m.id)
+		switch e.stage {
+		case arrival:
+			err = r.enter(e.id)
 		case ttft.Rewrite:
 			err = r.rewritten()
 		case ttft.Retrieve:
 			for _, id := range r.batch {
 				r.pol.Ended(r.now, ttft.Retrieve, r.now-r.list[id].began)
-				r.stages[id][ttft.Retrieve] = (r.now - r.list[id].began).Seconds()
+				r.note(ttft.Retrieve, id)
 				err = r.merge(id, err)
 			}
 			r.batch = r.batch[:0]
 			r.fetch()
 		case ttft.Search:
-			q := &r.list[m.id]
-			r.pol.Ended(r.now, ttft.Search, q.searching)
-			r.stages[m.id][ttft.Search] = q.searching.Seconds()
-			err = r.merge(m.id, nil)
+			r.pol.Ended(r.now, ttft.Search, r.list[e.id].searching)
+			r.note(ttft.Search, e.id)
+			err = r.merge(e.id, nil)
 		case ttft.Generate:
 			r.generated()
 		}
 		if err != nil {
 			return err
 		}
+	}
+	if ended := r.good + r.late + r.refused; ended != int64(len(r.list)) {
+		return fmt.Errorf("%d of %d queries have an end", ended, len(r.list))
 	}
 	return nil
 }
@@ -162,7 +162,7 @@ func (r *rag) refuses(id int32, s ttft.Stage) bool {
 		q.began = r.now
 		return false
 	}
-	q.end = refused
+	r.refused++
 	return true
 }
 
@@ -201,7 +201,7 @@ func (r *rag) rewritten() error {
 	for _, id := range r.rewrite.End().Finished {
 		q := &r.list[id]
 		r.pol.Rewritten(r.now, r.now-q.began, q.Kind, q.Output)
-		r.stages[id][ttft.Rewrite] = (r.now - q.began).Seconds()
+		r.note(ttft.Rewrite, id)
 		if r.refuses(id, ttft.Retrieve) {
 			continue
 		}
@@ -241,11 +241,64 @@ func (r *rag) merge(id int32, err error) error {
 // generated ends an iteration of generation.
 func (r *rag) generated() {
 	for _, id := range r.answers.End().First {
-		q := &r.list[id]
-		r.stages[id][ttft.Generate] = (r.now - q.began).Seconds()
-		if q.end = inTime; r.now > q.Deadline {
-			q.end = tooLate
+		r.note(ttft.Generate, id)
+		if r.now > r.list[id].Deadline {
+			r.late++
+		} else {
+			r.good++
 		}
 	}
 	r.iterate(r.answers, ttft.Generate)
+}
+
+// lengthQuantile is the quantile of lengths that "predicted" takes.
+const lengthQuantile = .5
+
+// ragOutcome runs queries at a mean rate under a policy.
+func ragOutcome(t *trace, rate float64, name string, seed uint64) (outcome, error) {
+	pol, err := ttft.New(name, ttftSLO, instance.Mistral7B.Iteration.TokenTime(1, 200), kinds, lengthQuantile, seed)
+	if err != nil {
+		return outcome{}, err
+	}
+	r := newRAG(drawQueries(t, rate, seed), pol)
+	if err := r.run(); err != nil {
+		return outcome{}, err
+	}
+	out := outcome{Requests: int64(len(r.list)), Good: r.good, Late: r.late, Bound: int64(len(r.list))}
+	for _, times := range r.stages {
+		slices.Sort(times)
+		quantile := func(q float64) float64 { return times[min(len(times)-1, int(q*float64(len(times))))] }
+		out.Stages = append(out.Stages, []float64{quantile(.5), quantile(.9), quantile(.99)})
+	}
+	return out, nil
+}
+
+// measureRAG compares policies at three mean rates on the trace azure.
+func (b *bench) measureRAG(r *instrument.Run, t *table.Table) error {
+	var list []scenario
+	for _, rate := range []float64{3, 4, 5} {
+		list = append(list, scenario{fmt.Sprintf("rag/azure-%g", rate), func(_ context.Context, policy string, seed uint64) (outcome, error) {
+			return ragOutcome(b.traces[2], rate, policy, seed)
+		}})
+	}
+	d, err := b.measureDrops(r, t, "rag", list, ttft.Names...)
+	if err != nil {
+		return err
+	}
+	dropped := map[string]float64{} // percent, over the rates
+	for _, name := range d.names {
+		for _, policy := range ttft.Names {
+			dropped[policy] += percentDropped(d.runs(name, policy))
+		}
+		s := d.runs(name, "reactive")[0].Stages
+		t.Note("%s, reactive: seconds in a stage, p50, p90 and p99: rewrite %.2f, retrieve %.2f, search %.2f, generate up to the first token %.2f", name, s[0], s[1], s[2], s[3])
+	}
+	state := func(claim, asked string, x float64, holds figures.Holds) {
+		r.Figure(figures.Figure{Claim: "RAG: " + claim, Source: "PARD §7", Asked: asked, Measured: x, Unit: "ratio", Holds: holds})
+	}
+	saved, overOracle := 1-dropped["proactive"]/dropped["reactive"], dropped["oracle"]/dropped["proactive"]
+	state("drops that proactive takes off reactive", "at least 0.22", saved, orPartly(saved >= .22))
+	r.AtLeast("RAG: part of proactive to oracle that the prediction of lengths closes", "PARD §7", .5, "ratio", (dropped["proactive"]-dropped["predicted"])/(dropped["proactive"]-dropped["oracle"]))
+	state("drops under oracle over proactive", "0.65", overOracle, orPartly(overOracle <= .65))
+	return nil
 }
