@@ -11,7 +11,7 @@ import (
 	"text/tabwriter"
 
 	"inferplan/bench/figures"
-	"inferplan/bench/started"
+	"inferplan/bench/served"
 )
 
 // ocrPolicies are held against each other on the real pipeline, the best first.
@@ -103,7 +103,7 @@ func (s *sheet) ocr(cells []ocrCell, capacity float64, f *flags) {
 
 // addLocal returns a function that adds figures measured on this machine.
 func (s *sheet) addLocal(what string, f *flags) func(claim, asked string, measured float64, unit string, holds bool) {
-	source := fmt.Sprintf("%s on this machine, %d processors, runs of %v; load average at the end %s", what, runtime.NumCPU(), f.seconds, started.LoadAverage())
+	source := fmt.Sprintf("%s on this machine, %d processors, runs of %v; load average at the end %s", what, runtime.NumCPU(), f.seconds, served.LoadAverage())
 	s.part = f.parts
 	return func(claim, asked string, measured float64, unit string, holds bool) {
 		out := figures.Figure{Claim: claim, Source: source, Asked: asked, Measured: measured, Unit: unit}

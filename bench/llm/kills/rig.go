@@ -12,7 +12,7 @@ import (
 	"sync"
 
 	"inferplan/bench/llm/made"
-	"inferplan/bench/started"
+	"inferplan/bench/served"
 	"inferplan/formats/document"
 	"inferplan/testkit/llm/fake"
 	"inferplan/testkit/natstest"
@@ -139,7 +139,7 @@ func (r *rig) front(ctx context.Context, program, plan string, more ...string) e
 	}
 	address := fmt.Sprint("127.0.0.1:", port)
 	p := r.command(nil, program, append([]string{"serve", plan, "--http", address, "--metrics", "off"}, more...)...)
-	p.ready = func(ctx context.Context) error { return started.Answers(ctx, "http://"+address+"/health") }
+	p.ready = func(ctx context.Context) error { return served.Answers(ctx, "http://"+address+"/health") }
 	r.fronts, r.ports = append(r.fronts, p), append(r.ports, port)
 	return p.start(ctx)
 }

@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"inferplan/bench/started"
+	"inferplan/bench/served"
 	"inferplan/testkit/llm/fake"
 	"inferplan/testkit/natstest"
 )
@@ -45,6 +45,6 @@ func (r *rig) server() (*process, string, error) {
 	}
 	address := fmt.Sprint("127.0.0.1:", port)
 	p := r.command([]string{serving + "=" + address}, program)
-	p.ready = func(ctx context.Context) error { return started.Answers(ctx, "http://"+address+"/v1/models") }
+	p.ready = func(ctx context.Context) error { return served.Answers(ctx, "http://"+address+"/v1/models") }
 	return p, "http://" + address, nil
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"inferplan/bench/figures"
-	"inferplan/bench/started"
+	"inferplan/bench/served"
 	"inferplan/engine/llm"
 	"inferplan/formats"
 	"inferplan/formats/document"
@@ -51,7 +51,7 @@ func besidePlan() *formats.Plan {
 
 // beside serves interactive requests alone and beside a batch, in turns.
 func (b *bench) beside(ctx context.Context) ([]figures.Figure, error) {
-	url, stop, err := started.Llama(ctx, b.llama, b.dir, besideSlots, nil, names...)
+	url, stop, err := served.Llama(ctx, b.llama, b.dir, besideSlots, nil, names...)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"inferplan/bench/figures"
-	"inferplan/bench/started"
+	"inferplan/bench/served"
 	"inferplan/formats/document"
 	"inferplan/testkit/natstest"
 )
@@ -154,7 +154,7 @@ func (b *bench) serving(ctx context.Context, plan, server string, do func(addres
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	if err = started.Answers(ctx, "http://"+address+"/health"); err == nil {
+	if err = served.Answers(ctx, "http://"+address+"/health"); err == nil {
 		err = do("http://" + address)
 	}
 	_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
@@ -171,7 +171,7 @@ func (p *planned) gap() time.Duration {
 
 // promise holds the simulator against a server with one slot.
 func (b *bench) promise(ctx context.Context) (list []figures.Figure, err error) {
-	url, stop, err := started.Llama(ctx, b.llama, b.dir, 1, nil, names...)
+	url, stop, err := served.Llama(ctx, b.llama, b.dir, 1, nil, names...)
 	if err != nil {
 		return nil, err
 	}
