@@ -10,12 +10,12 @@ cd "$(dirname "$0")/.."
 # with `nice` before it measures CPU time or simulates; the others measure this machine and want it quiet. $DATA is the
 # folder of recordings, $FIGURES the file of figures.
 rows() { cat <<'END'
-attack      | build           | bench/attack/figures.json      | nice bench/attack -figures $FIGURES -doc docs/benchmarks/attack.md | hostile requests, files, clients and faults from outside
-soak        | build           | bench/attack/figures.json      | bench/attack -parts soak -figures $FIGURES -doc docs/benchmarks/attack.md -picture docs/soak.svg | an hour (-soak) at 70 % of the planned rate under watch
-promise     | build llama     | bench/promise/figures.json     | bench/promise -figures $FIGURES -doc docs/benchmarks/promise.md | a plan of each kind, promised and served, at loads .1 to 2
-digits      | build           | bench/digits/figures.json      | scripts/digits.sh bench/digits | gear plans of a real cascade, served against plan and simulator
+attack      | build           | bench/attack/figures.json      | nice bench/attack -figures $FIGURES | hostile requests, files, clients and faults from outside
+soak        | build           | bench/attack/figures.json      | bench/attack -parts soak -figures $FIGURES -picture docs/soak.svg | an hour (-soak) at 70 % of the planned rate under watch
+promise     | build llama     | bench/promise/figures.json     | bench/promise -figures $FIGURES | a plan of each kind, promised and served, at loads .1 to 2
+digits      | build           | bench/digits/figures.json      | bench/digits -data $DATA -figures $FIGURES | gear plans of a real cascade, served against plan and simulator
 workflows   | build           | bench/workflows/figures.json   | bench/workflows -figures $FIGURES | a workflow of real models, served and simulated
-exported    | build exported  | bench/exported/figures.json    | nice bench/exported -figures $FIGURES -doc docs/benchmarks/exported.md | models as people exported them, held against ONNX Runtime
+exported    | build exported  | bench/exported/figures.json    | nice bench/exported -figures $FIGURES | models as people exported them, held against ONNX Runtime
 llm-promise | build llama     | bench/llm/promise/figures.json | bench/llm/promise -figures $FIGURES | queues simulated and served by a real llama-server
 llm-kills   | build           | bench/llm/kills/figures.json   | nice bench/llm/kills -figures $FIGURES | kill what serves language models: none lost, none answered twice
 gpu         | build           | -                              | scripts/gpu-check.sh bench/gpu | everything that needs an NVIDIA GPU, in steps, into gpu-check/

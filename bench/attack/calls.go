@@ -59,50 +59,57 @@ func callSeeds() []call {
 	}
 }
 
-const callStream = 1
+const callStream, frameSize = 1, 16 << 10
 
-// bytes are the frames of the call on a connection of its own.
+// bytes returns the frames of the call on a connection of its own.
 func (c *call) bytes() []byte {
-	var out, block bytes.Buffer
+	var out bytes.Buffer
 	out.WriteString(http2.ClientPreface)
 	f := http2.NewFramer(&out, nil)
 	_ = f.WriteSettings()
-	enc := hpack.NewEncoder(&block)
-	for _, h := range c.headers {
-		_ = enc.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]})
-	}
-	fragment := block.Bytes()
-	for first := true; first || len(fragment) > 0; first = false {
-		n := min(len(fragment), 16<<10)
-		if first {
-			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: callStream, BlockFragment: fragment[:n], EndHeaders: n == len(fragment)})
-		} else {
-			_ = f.WriteContinuation(callStream, n == len(fragment), fragment[:n])
-		}
-		fragment = fragment[n:]
-	}
-	length := c.length
-	if length < 0 {
-		length = len(c.message)
-	}
-	message := append(binary.BigEndian.AppendUint32([]byte{c.flag}, uint32(length)), c.message...)
+	c.writeHeaders(f, callStream)
+	message := append(c.prefix(), c.message...)
 	for len(message) > 0 {
-		n := min(len(message), 16<<10)
+		n := min(len(message), frameSize)
 		_ = f.WriteData(callStream, n == len(message), message[:n])
 		message = message[n:]
 	}
 	return out.Bytes()
 }
 
+// writeHeaders opens a stream with the call's headers.
+func (c *call) writeHeaders(f *http2.Framer, stream uint32) {
+	var block bytes.Buffer
+	enc := hpack.NewEncoder(&block)
+	for _, h := range c.headers {
+		_ = enc.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]})
+	}
+	fragment := block.Next(frameSize)
+	_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: fragment, EndHeaders: block.Len() == 0})
+	for block.Len() > 0 {
+		fragment = block.Next(frameSize)
+		_ = f.WriteContinuation(stream, block.Len() == 0, fragment)
+	}
+}
+
+// prefix returns what stands before the message.
+func (c *call) prefix() []byte {
+	length := c.length
+	if length < 0 {
+		length = len(c.message)
+	}
+	return binary.BigEndian.AppendUint32([]byte{c.flag}, uint32(length))
+}
+
 func grpcWire() wire {
 	seeds := callSeeds()
-	var hard [][]byte
-	for _, size := range []int{20_000, 800_000} {
+	w := wire{name: "gRPC", good: seeds[0].bytes(), send: sendCall}
+	for _, size := range hardSizes {
 		for _, c := range hostileMessages(size) {
-			hard = append(hard, c.bytes())
+			w.hard = append(w.hard, c.bytes())
 		}
 	}
-	return wire{name: "gRPC", good: seeds[0].bytes(), hard: hard, send: sendCall, make: func(m *mutator) []byte {
+	w.make = func(m *mutator) []byte {
 		c := seeds[m.IntN(len(seeds))]
 		if m.IntN(2) == 0 {
 			c = seeds[m.IntN(3)] // inference has the decoder of its own
@@ -130,7 +137,8 @@ func grpcWire() wire {
 			raw = append(slices.Clone(raw[:n]), m.mutate(raw[n:], largestCall)...)
 		}
 		return raw
-	}}
+	}
+	return w
 }
 
 // callHeader is metadata that servers have got wrong before.

@@ -18,15 +18,20 @@
 //	agents     peers on NATS, and servers of language models, that do harm
 //	soak       70 % of the planned rate for a long time, sampled and drawn
 //
-// mutate.go makes hostile variants of good inputs from a seed, hostile.go bodies that are
-// known to be hard, magnitudes.go the documents of every kind for figures at the ends of
-// their ranges. shares.go is also the process of clients with valid requests, and
-// workflows.go the part calls. requests.go and calls.go
-// send them byte by byte, past every client library; programs.go gives them to the
-// program as files; greedy.go is also the process of the greedy clients. server.go runs
-// and watches `plan serve`, plans.go makes the plans that it serves, clients.go are
-// clients that behave. faults.go, hang.go, switches.go, stores.go,
-// agents.go (with the server of harmful.go) and soak.go are parts. main.go
-// knows flags and the table of parts. The engine is replay everywhere: what is attacked
-// is all that stands around engines.
+//	main.go       flags and parts
+//	plans.go      the plans that are served
+//	watch.go      the server under attack, and how it is watched
+//	clients.go    clients that behave, and how their requests ended
+//	mutate.go     hostile variants of good inputs, from a seed
+//	hostile.go    bodies that are known to be hard to decode
+//	requests.go   the part requests: REST, byte by byte, past every client library
+//	calls.go      gRPC likewise
+//	programs.go   the program is given mutants as files
+//	documents.go  the parts documents, magnitudes and onnx
+//	greedy.go     the part greedy, and the process of hostile clients
+//	shares.go, workflows.go (calls), faults.go, hang.go, switches.go, stores.go
+//	agents.go     the part agents, with the server of harmful.go
+//	soak.go       the part soak
+//
+// The engine is replay everywhere: what is attacked is all that stands around engines.
 package main

@@ -3,33 +3,31 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 
-	"inferplan/bench/figures"
+	"inferplan/bench/instrument"
 	"inferplan/executor/load"
-	"inferplan/executor/oip/oippb"
-	"inferplan/formats/arrivals"
-	"inferplan/formats/seeded"
 )
 
 // What the greedy part asks for.
 const (
 	greedyClients = 64
-	memoryLimit   = 512 << 20 // of the server; requests get half of it
-	overBudget    = 128 << 20
+	memoryLimit   = 512 // MiB of the server; requests get half of it
+	overBudget    = 128 // MiB
 )
 
 // manners are where greedy clients come from: the fairness of a server may depend
@@ -40,122 +38,109 @@ var manners = []struct{ name, from string }{
 
 // greedy holds clients that take all the memory they get, and slow ones, against a
 // well-behaved one at half load.
-func (a *attack) greedy(ctx context.Context) ([]figures.Figure, error) {
-	plan, err := a.smallPlan(ctx, 2, 50*time.Millisecond, 800*time.Millisecond)
-	if err != nil {
-		return nil, err
-	}
-	rate, err := promised(plan)
-	if err != nil {
-		return nil, err
-	}
-	var out []figures.Figure
-	for _, m := range manners {
-		err := a.served(ctx, plan, func(s *server) error {
-			list, err := a.besideGreedy(ctx, s, m.name, m.from, rate/2)
-			out = append(out, list...)
-			return err
-		}, "--memory-limit", "512MiB")
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", m.name, err)
-		}
-	}
-	return out, nil
-}
-
-func (a *attack) besideGreedy(ctx context.Context, s *server, name, from string, rate float64) ([]figures.Figure, error) {
-	length := time.Duration(float64(30*time.Second) * max(min(a.scale*2, 1), .1))
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	// The clients run beside the server on this machine and nowhere else: at the lowest
-	// priority, so that what is measured is the server's memory and not their CPU time.
-	cmd := exec.CommandContext(ctx, "nice", "-n", "19", self, "greedy", s.http, s.grpc, from, length.String())
-	cmd.Stderr = os.Stderr
-	told, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	time.Sleep(length / 10) // so that they are at it
-	var results [2]*load.Result
-	var errs [2]error
-	var wg sync.WaitGroup
-	for i, url := range []string{"http://" + s.http, "grpc://" + s.grpc} {
-		wg.Go(func() { results[i], errs[i] = a.behave(ctx, url, rate/2, length*8/10) })
-	}
-	wg.Wait()
-	text, _ := io.ReadAll(told)
-	if err := errors.Join(errs[0], errs[1], cmd.Wait()); err != nil {
-		return nil, fmt.Errorf("beside greedy clients with %s: %w", name, err)
-	}
-	peak := s.status("VmHWM")
-	requests, good := int64(0), int64(0)
-	for i, r := range results {
-		requests += r.Requests
-		good += r.Completed - r.Late
-		a.printf("greedy, %s: %s %d requests, attainment %.4f, %v, lag p99 %v\n", name, []string{"REST", "gRPC"}[i], r.Requests, r.Attainment, r.DroppedByReason, r.GeneratorLag.P99US.D())
-	}
-	share := float64(good) / float64(max(requests, 1))
-	a.printf("greedy, %s: %s; peak memory %d MiB\n", name, text, peak>>20)
-	return []figures.Figure{
-		{Claim: "peak memory of the server, 64 greedy clients with " + name, Source: source, Asked: fmt.Sprintf("at most %d", (memoryLimit/2+overBudget)>>20), Measured: round(float64(peak) / (1 << 20)), Unit: "MiB",
-			Holds: figures.If(peak <= memoryLimit/2+overBudget), Note: "requests may take 256 MiB"},
-		{Claim: "attainment of a well-behaved client at half load beside them, " + name, Source: source, Asked: "at least 99", Measured: round(100 * share), Unit: "%", Holds: figures.If(share >= .99),
-			Note: fmt.Sprintf("%d requests of %.0f/s over both protocols", requests, rate)},
-	}, nil
-}
-
-// behave is a client that sends at a rate and keeps to the protocol.
-func (a *attack) behave(ctx context.Context, url string, rate float64, length time.Duration) (*load.Result, error) {
-	models := []load.Model{{Name: "m", SLO: 800 * time.Millisecond}, {Name: "words", SLO: 800 * time.Millisecond}}
-	src := arrivals.Merge(arrivals.Poisson(seeded.New(a.seed, "arrivals "+url[:4]), 0, rate/2, length), arrivals.Poisson(seeded.New(a.seed, "words "+url[:4]), 1, rate/2, length))
-	return load.Run(ctx, load.Config{URL: url, Models: models, Duration: length, Seed: a.seed}, src)
-}
-
-// beGreedy is the process of the greedy clients: HTTP, gRPC, address and time.
-func beGreedy(args []string) error {
-	if len(args) != 4 {
-		return errors.New("greedy: expected HTTP, GRPC, address, time")
-	}
-	length, err := time.ParseDuration(args[3])
+func (a *attack) greedy(r *instrument.Run) error {
+	path, plan, err := a.smallPlan(r.Ctx, 2, 50*time.Millisecond, 800*time.Millisecond)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), length)
-	defer cancel()
-	var mu sync.Mutex
-	tries, sent := 0, int64(0)
-	var wg sync.WaitGroup
-	for i := range greedyClients {
-		from := args[2]
-		if from == "each" {
-			from = fmt.Sprintf("127.0.1.%d", i+1)
-		}
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				n := greedyTry(ctx, args[i%2], from, i)
-				mu.Lock()
-				tries++
-				sent += n
-				mu.Unlock()
-				time.Sleep(5 * time.Millisecond)
+	rate := promised(plan) / 2
+	for _, m := range manners {
+		err := a.whileServing(r.Ctx, path, func(s *server) error {
+			results, said, err := a.beside(r.Ctx, []string{"greedy", m.from, strconv.Itoa(greedyClients), s.HTTP, s.GRPC}, a.besideLength()*8/10, rate, "http://"+s.HTTP, "grpc://"+s.GRPC)
+			if err != nil {
+				return err
 			}
-		})
+			share, requests := attained(results)
+			fmt.Fprintf(r.Log, "greedy, %s: %s\n", m.name, said)
+			atMost(r, "peak memory of the server, 64 greedy clients with "+m.name, memoryLimit/2+overBudget, s.memory("VmHWM"), "MiB", "requests may take 256 MiB")
+			state(r, "attainment of a well-behaved client at half load beside them, "+m.name, "at least 99", share, "%", share >= 99, "%d requests of %.0f/s over both protocols", requests, rate)
+			return nil
+		}, "--memory-limit", fmt.Sprint(memoryLimit, "MiB"))
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
+		}
 	}
-	wg.Wait()
-	fmt.Printf("%d tries sent %.1f GB", tries, float64(sent)/1e9)
 	return nil
 }
 
-// greedyTry opens a connection and sends what it can of bodies that never end, until
-// the server has enough of it. Every eighth client of a protocol sends a byte now and then.
-func greedyTry(ctx context.Context, address, from string, client int) (sent int64) {
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-	c, err := d.DialContext(ctx, "tcp", address)
+// besideLength returns how long hostile clients are there: 30 s, less at a small scale.
+func (a *attack) besideLength() time.Duration {
+	return time.Duration(float64(30*time.Second) * max(min(a.scale*2, 1), .1))
+}
+
+// beside starts a process of hostile clients, and then clients that behave for a time; the hostile ones stay a quarter longer. It returns
+// the results of those that behave and what the process said.
+func (a *attack) beside(ctx context.Context, hostile []string, length time.Duration, rate float64, urls ...string) (results []*load.Result, said string, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, "", err
+	}
+	// The clients run beside the server on this machine and nowhere else: at the lowest
+	// priority, so that what is measured is the server's memory and not their CPU time.
+	cmd := exec.CommandContext(ctx, "nice", append([]string{"-n", "19", self, clientsArgument, (length * 5 / 4).String()}, hostile...)...)
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, os.Stderr
+	if err := cmd.Start(); err != nil {
+		return nil, "", err
+	}
+	time.Sleep(length / 8) // so that they are at it
+	results, err = a.behave(ctx, urls, rate, length, nil)
+	err = errors.Join(err, cmd.Wait())
+	return results, out.String(), err
+}
+
+// clientsArgument makes this program the process of hostile clients.
+const clientsArgument = "hostile-clients"
+
+// hostileClients is the process of hostile clients, if this process was started as one: time, kind, address to come from (or each, for one
+// each), number, and servers that they take in turn.
+func hostileClients() {
+	if len(os.Args) < 7 || os.Args[1] != clientsArgument {
+		return
+	}
+	length, err := time.ParseDuration(os.Args[2])
+	n, aerr := strconv.Atoi(os.Args[5])
+	if err := errors.Join(err, aerr); err != nil {
+		fmt.Fprintln(os.Stderr, "hostile clients:", err)
+		os.Exit(1)
+	}
+	kind, from, servers := os.Args[3], os.Args[4], os.Args[6:]
+	ctx, cancel := context.WithTimeout(context.Background(), length)
+	defer cancel()
+	var tries, sent, answered atomic.Int64
+	var clients sync.WaitGroup
+	for i := range n {
+		dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		if from == "each" {
+			dialer.LocalAddr = &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(i+1))}
+		}
+		address := servers[i%len(servers)]
+		client := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext}, Timeout: time.Minute}
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				tries.Add(1)
+				if kind == "greedy" {
+					sent.Add(takeMemory(ctx, dialer, address, i))
+					time.Sleep(5 * time.Millisecond)
+				} else if answer, _ := ask(client, address, "m", fmt.Sprint("valid-", i)); answer == "200" {
+					answered.Add(1)
+				}
+			}
+		})
+	}
+	clients.Wait()
+	if kind == "greedy" {
+		fmt.Printf("%d tries sent %.1f GB", tries.Load(), float64(sent.Load())/1e9)
+	} else {
+		fmt.Printf("%d answered, %d refused", answered.Load(), tries.Load()-answered.Load())
+	}
+	os.Exit(0)
+}
+
+// takeMemory opens a connection and sends what it can of bodies that never end, until
+// the server has enough of it. Even clients speak REST, odd ones gRPC. Every eighth client of a protocol sends a byte now and then.
+func takeMemory(ctx context.Context, dialer *net.Dialer, address string, client int) (sent int64) {
+	c, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return 0
 	}
@@ -168,19 +153,19 @@ func greedyTry(ctx context.Context, address, from string, client int) (sent int6
 		c.SetDeadline(time.Unix(1, 0))
 	}()
 	defer func() { c.Close(); <-gone }()
-	write := func(p []byte) bool {
+	counted := writer(func(p []byte) bool {
 		n, err := c.Write(p)
 		sent += int64(n)
 		return err == nil
-	}
+	})
 	pause := time.Duration(0)
 	if client%16 < 2 {
 		pause = 50 * time.Millisecond
 	}
 	if client%2 == 0 {
-		greedyBody(write, pause)
+		endlessBody(counted, pause)
 	} else {
-		greedyCalls(c, write, pause)
+		endlessCalls(counted, pause)
 	}
 	<-gone // holds what it has until it is cut off
 	return sent
@@ -188,9 +173,8 @@ func greedyTry(ctx context.Context, address, from string, client int) (sent int6
 
 const greedySize = 60 << 20
 
-func greedyBody(write func([]byte) bool, pause time.Duration) {
-	head := "POST /v2/models/m/infer HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: " + strconv.Itoa(greedySize) + "\r\n\r\n"
-	if !write([]byte(head)) {
+func endlessBody(write writer, pause time.Duration) {
+	if !write([]byte("POST /v2/models/m/infer HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: " + strconv.Itoa(greedySize) + "\r\n\r\n")) {
 		return
 	}
 	piece := make([]byte, 64<<10)
@@ -202,26 +186,23 @@ func greedyBody(write func([]byte) bool, pause time.Duration) {
 	}
 }
 
-// greedyCalls fills the first windows of many calls on a connection.
-func greedyCalls(c net.Conn, write func([]byte) bool, pause time.Duration) {
-	w := bufio.NewWriterSize(writer(write), 64<<10)
-	f := http2.NewFramer(w, nil)
+// endlessCalls fills the first windows of many calls on a connection.
+func endlessCalls(write writer, pause time.Duration) {
+	w := bufio.NewWriterSize(write, 64<<10)
 	if _, err := w.WriteString(http2.ClientPreface); err != nil {
 		return
 	}
+	f := http2.NewFramer(w, nil)
 	_ = f.WriteSettings()
 	piece := make([]byte, 16<<10)
 	if pause > 0 {
 		piece = piece[:1]
 	}
+	c := callSeeds()[0]
+	c.length = greedySize
 	for id := uint32(1); id < 64; id += 2 {
-		var block buffered
-		enc := hpack.NewEncoder(&block)
-		for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", oippb.GRPCInferenceService_ModelInfer_FullMethodName}, {":authority", "127.0.0.1"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
-			_ = enc.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]})
-		}
-		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true})
-		if f.WriteData(id, false, binary.BigEndian.AppendUint32([]byte{0}, greedySize)) != nil {
+		c.writeHeaders(f, id)
+		if f.WriteData(id, false, c.prefix()) != nil {
 			return
 		}
 		for n := 0; n < 500<<10; n += 16 << 10 {
@@ -233,10 +214,7 @@ func greedyCalls(c net.Conn, write func([]byte) bool, pause time.Duration) {
 	}
 }
 
-type buffered []byte
-
-func (b *buffered) Write(p []byte) (int, error) { *b = append(*b, p...); return len(p), nil }
-
+// writer writes and returns whether that went well.
 type writer func([]byte) bool
 
 func (w writer) Write(p []byte) (int, error) {

@@ -29,46 +29,46 @@ func (h *harmful) count() int {
 	return h.calls
 }
 
-func (h *harmful) start(f *fleet) string {
+// start starts the server, and returns its address and what ends it.
+func (h *harmful) start() (url string, stop func()) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, `{"data":[{"id":%q}]}`, textModel) })
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) { endless(w, r, "vllm:num_requests_running -1e308\n") })
 	mux.HandleFunc("POST /v1/completions", h.complete)
 	s := httptest.NewServer(mux)
-	f.ends = append(f.ends, s.Close, s.CloseClientConnections)
-	return s.URL
+	return s.URL, func() {
+		s.CloseClientConnections()
+		s.Close()
+	}
 }
 
-// harms are the ways.
+// pieces are what an answer repeats without end: an event that does not end, more text than was asked for, comments, and events of nothing.
+var pieces = []string{strings.Repeat("x", 1<<16), event(mark, "null"), event(strings.Repeat(mark, 1<<16), "null"), ": a comment\n\n", "data: {}\n\n"}
+
+// answers are ended, and none is as it should be.
+var answers = []string{
+	"data: {\"choices\":7}\n\n",
+	"data: {\"choices\":[{\"text\":\"" + mark + "\",\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":-9,\"completion_tokens\":9000000000000000000}}\n\ndata: [DONE]\n\n",
+	"data: [DONE]\n\n",
+}
+
+// harms are the other ways.
 var harms = []func(w http.ResponseWriter, r *http.Request){
-	func(w http.ResponseWriter, r *http.Request) { stream(w); endless(w, r, strings.Repeat("x", 1<<16)) }, // an event that does not end
-	func(w http.ResponseWriter, r *http.Request) { stream(w); endless(w, r, piece(mark, "null")) },        // more than was asked for
-	func(w http.ResponseWriter, r *http.Request) {
-		stream(w)
-		endless(w, r, piece(strings.Repeat(mark, 1<<16), "null"))
-	},
-	func(w http.ResponseWriter, r *http.Request) { stream(w); endless(w, r, ": a comment\n\n") },
-	func(w http.ResponseWriter, r *http.Request) { stream(w); endless(w, r, "data: {}\n\n") },
-	func(w http.ResponseWriter, _ *http.Request) { stream(w); fmt.Fprint(w, "data: {\"choices\":7}\n\n") },
-	func(w http.ResponseWriter, _ *http.Request) {
-		stream(w)
-		fmt.Fprintf(w, "data: {\"choices\":[{\"text\":%q,\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":-9,\"completion_tokens\":9000000000000000000}}\n\ndata: [DONE]\n\n", mark)
-	},
-	func(w http.ResponseWriter, _ *http.Request) { stream(w); fmt.Fprint(w, "data: [DONE]\n\n") },
 	func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusInternalServerError)
-		_, _ = io.Copy(w, zeros(64<<20))
+		_, _ = w.Write(make([]byte, 64<<20))
 	},
 	func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusTemporaryRedirect)
 	},
 	func(w http.ResponseWriter, r *http.Request) { // a byte now and then
-		stream(w)
 		for range 100 {
-			if fmt.Fprint(w, ":"); http.NewResponseController(w).Flush() != nil || !pause(r, 100*time.Millisecond) {
+			_, _ = fmt.Fprint(w, ":")
+			if http.NewResponseController(w).Flush() != nil || r.Context().Err() != nil {
 				return
 			}
+			time.Sleep(100 * time.Millisecond)
 		}
 	},
 	func(w http.ResponseWriter, r *http.Request) {
@@ -80,44 +80,35 @@ var harms = []func(w http.ResponseWriter, r *http.Request){
 
 func (h *harmful) complete(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(io.LimitReader(r.Body, 1<<20))
+	w.Header().Set("Content-Type", "text/event-stream")
 	if bytes.Contains(body, []byte(`"max_tokens":1,`)) || bytes.Contains(body, []byte(`"max_tokens":1}`)) { // it looks well
-		stream(w)
-		fmt.Fprint(w, piece(mark, `"length"`), "data: [DONE]\n\n")
+		fmt.Fprint(w, event(mark, `"length"`), "data: [DONE]\n\n")
 		return
 	}
 	h.mu.Lock()
 	h.calls++
-	harm := harms[h.rng.IntN(len(harms))]
+	way := h.rng.IntN(len(pieces) + len(answers) + len(harms))
 	h.mu.Unlock()
-	harm(w, r)
+	switch {
+	case way < len(pieces):
+		endless(w, r, pieces[way])
+	case way < len(pieces)+len(answers):
+		fmt.Fprint(w, answers[way-len(pieces)])
+	default:
+		harms[way-len(pieces)-len(answers)](w, r)
+	}
 }
 
-func stream(w http.ResponseWriter) { w.Header().Set("Content-Type", "text/event-stream") }
-
-func piece(text, finish string) string {
+// event returns an event with a piece of text.
+func event(text, finish string) string {
 	return fmt.Sprintf("data: {\"choices\":[{\"text\":%q,\"finish_reason\":%s}]}\n\n", text, finish)
 }
 
 // endless writes until the connection is closed.
-func endless(w http.ResponseWriter, r *http.Request, what string) {
+func endless(w http.ResponseWriter, r *http.Request, text string) {
 	for r.Context().Err() == nil {
-		if _, err := io.WriteString(w, what); err != nil {
+		if _, err := io.WriteString(w, text); err != nil {
 			return
 		}
 	}
 }
-
-func pause(r *http.Request, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-r.Context().Done():
-		return false
-	}
-}
-
-func zeros(n int64) io.Reader { return io.LimitReader(zero{}, n) }
-
-type zero struct{}
-
-func (zero) Read(p []byte) (int, error) { clear(p); return len(p), nil }

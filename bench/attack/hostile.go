@@ -9,15 +9,18 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
+// repeated returns a head, a part as often as it fits into n bytes, and a tail.
+func repeated(parts [3]string, n int) string {
+	return parts[0] + strings.Repeat(parts[1], max(n/len(parts[1]), 1)) + parts[2]
+}
+
 // hostileBodies are inputs that keep decoders busy for long, if they do more for a byte than
 // read it: each of about n bytes.
 func hostileBodies(n int) (out []restRequest) {
 	add := func(body string) {
 		out = append(out, restRequest{"POST", "/v2/models/m/infer", [][2]string{{"Host", "127.0.0.1"}, {"Content-Type", "application/json"}, {"Content-Length", strconv.Itoa(len(body))}}, []byte(body)})
 	}
-	many := func(head, part, tail string) string {
-		return head + strings.Repeat(part, max(n/len(part), 1)) + tail
-	}
+	many := func(head, part, tail string) string { return repeated([3]string{head, part, tail}, n) }
 	named := func(head, format, tail string) string {
 		var b strings.Builder
 		b.WriteString(head)

@@ -86,33 +86,23 @@ func (m *mutator) word() string {
 	return edges[m.IntN(len(edges))]
 }
 
-// otherNumber puts another number in the place of one.
+// number finds numbers.
+var number = regexp.MustCompile(`\d+(?:\.\d*)?|\.\d+`)
+
+// otherNumber puts another number in the place of the first one behind a random place.
 func (m *mutator) otherNumber(b []byte) []byte {
-	digit := func(c byte) bool { return c >= '0' && c <= '9' || c == '.' }
-	if len(b) == 0 {
-		return b
+	from := m.IntN(len(b) + 1)
+	at := number.FindIndex(b[from:])
+	if at == nil {
+		from, at = 0, number.FindIndex(b)
 	}
-	start := m.IntN(len(b))
-	for i := range b {
-		from := (start + i) % len(b)
-		if !digit(b[from]) {
-			continue
-		}
-		to := from
-		for from > 0 && digit(b[from-1]) {
-			from--
-		}
-		for to < len(b) && digit(b[to]) {
-			to++
-		}
-		n, err := strconv.ParseFloat(string(b[from:to]), 64)
-		if err != nil {
-			return m.once(b)
-		}
-		n = []float64{0, n + 1, n - 1, -n, n * 2, n / 2, n * 10, n * 1e3, n * 1e6, n / 1e3, n * 1e9, 1, 2, 7}[m.IntN(14)]
-		return slices.Replace(b, from, to, strconv.AppendFloat(nil, n, 'f', -1, 64)...)
+	if at == nil {
+		return m.once(b)
 	}
-	return m.once(b)
+	at[0], at[1] = at[0]+from, at[1]+from
+	n, _ := strconv.ParseFloat(string(b[at[0]:at[1]]), 64) // infinite if it is too large
+	n = []float64{0, n + 1, n - 1, -n, n * 2, n / 2, n * 10, n * 1e3, n * 1e6, n / 1e3, n * 1e9, 1, 2, 7}[m.IntN(14)]
+	return slices.Replace(b, at[0], at[1], strconv.AppendFloat(nil, n, 'f', -1, 64)...)
 }
 
 // extremes are numbers at the ends of what a figure may be.

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,12 +10,15 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"inferplan/bench/figures"
+	"inferplan/bench/instrument"
 	"inferplan/formats/seeded"
 )
 
@@ -29,8 +31,11 @@ const (
 	largestCall  = 900 << 10
 	tries        = 12                    // of a mutant that seems dear
 	patience     = 30 * time.Millisecond // until the end of what is sent is shown to the server
-	serverMemory = 1 << 30
+	serverMemory = 1024                  // MiB
 )
+
+// hardSizes are the sizes of bodies that are known to be hard.
+var hardSizes = []int{20_000, 800_000}
 
 // wire is how a mutant reaches a server and what comes back: an answer in words, and
 // whether that is a failure of the server's (5xx).
@@ -42,14 +47,11 @@ type wire struct {
 	send func(address string, raw []byte) (answer string, failure bool)
 }
 
-// tally counts the fates of the requests of a corpus.
-type tally struct {
+// fates counts the fates of the requests of a corpus.
+type fates struct {
 	tries, failures, slow int
-	answers               map[string]int
-	failed                []string // some of the failures, in words
+	answers               tally
 	longest               time.Duration
-	bytes                 int64
-	cpu                   time.Duration
 	worst                 float64 // CPU time of a try over what it may take
 	worstSize             int
 	worstCPU              time.Duration
@@ -58,74 +60,70 @@ type tally struct {
 
 // requests sends mutants of both protocols to a server without a token and to one
 // with a token that the mutants do not know.
-func (a *attack) requests(ctx context.Context) ([]figures.Figure, error) {
-	plan, err := a.smallPlan(ctx, 2, 5*time.Millisecond, 800*time.Millisecond)
+func (a *attack) requests(r *instrument.Run) error {
+	plan, _, err := a.smallPlan(r.Ctx, 2, 5*time.Millisecond, 800*time.Millisecond)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	token, err := a.secret("token.txt")
-	if err != nil {
-		return nil, err
+	token := filepath.Join(a.Folder, "token.txt")
+	if err := os.WriteFile(token, []byte("0123456789abcdef0123456789abcdef\n"), 0o600); err != nil {
+		return err
 	}
-	var out []figures.Figure
 	for _, w := range []wire{restWire(), grpcWire()} {
-		for _, guarded := range []bool{false, true} {
-			args, where := []string{"--memory-limit", "1GiB"}, w.name
-			if guarded {
-				args, where = append(args, "--token-file", token), w.name+", no token"
+		for _, where := range []string{w.name, w.name + ", no token"} {
+			flags := []string{"--memory-limit", "1GiB"}
+			if where != w.name {
+				flags = append(flags, "--token-file", token)
 			}
-			s, err := a.startServer(ctx, plan, args...)
+			s, err := a.serve(r.Ctx, plan, flags...)
 			if err != nil {
-				return nil, err
+				return err
 			}
-			t, err := a.shoot(ctx, s, w, a.count(10_000), where)
-			peak := s.status("VmHWM")
-			if code, serr := s.stop(); err == nil && (serr != nil || code != 0) {
-				err = fmt.Errorf("%s: the server ended with code %d: %w", where, code, errors.Join(serr, errors.New("expected 0")))
+			t, err := a.shoot(r, s, w, where)
+			peak := s.memory("VmHWM")
+			if err := errors.Join(err, s.Stop()); err != nil {
+				return fmt.Errorf("%s: %w", where, err)
 			}
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, t.figures(where, s.panics(), peak)...)
-			a.print(t, where, peak)
+			t.state(r, where, s.panics(), peak)
 		}
 	}
-	return out, nil
+	return nil
 }
 
-// shoot sends n mutants, one after the other so that the server's CPU time is that of
+// shoot sends mutants, one after the other so that the server's CPU time is that of
 // one of them.
-func (a *attack) shoot(ctx context.Context, s *server, w wire, n int, stream string) (*tally, error) {
-	m := &mutator{Rand: seeded.New(a.seed, stream), words: requestWords}
-	t := &tally{answers: map[string]int{}}
-	address := s.http
+func (a *attack) shoot(r *instrument.Run, s *server, w wire, where string) (*fates, error) {
+	m := &mutator{Rand: seeded.New(a.seed, where), words: requestWords}
+	t := &fates{answers: tally{}}
+	address := s.HTTP
 	if w.name == "gRPC" {
-		address = s.grpc
+		address = s.GRPC
 	}
-	for i := range n {
-		if ctx.Err() != nil {
-			return t, ctx.Err()
-		}
+	for i := range a.count(10_000) {
+		raw := []byte(nil)
 		if i < len(w.hard) {
-			t.try(s, w, address, w.hard[i])
+			raw = w.hard[i]
 		} else {
-			t.try(s, w, address, w.make(m))
+			raw = w.make(m)
 		}
-		if !s.alive() {
-			return t, fmt.Errorf("%s: the server ended at mutant %d", stream, i)
+		if answer := t.try(s, w, address, raw); answer != "" {
+			fmt.Fprintf(r.Log, "    FAILED %s: %.300q\n", answer, raw)
+		}
+		if r.Ctx.Err() != nil || !s.Alive() {
+			return t, fmt.Errorf("the server ended at mutant %d: %w", i, r.Ctx.Err())
 		}
 	}
 	return t, nil
 }
 
-// try sends a mutant. One that seems to cost too much is sent again, each time behind a
+// try sends a mutant. It returns the answer if that is a failure. A mutant that seems to cost too much is sent again, each time behind a
 // good request: what other work on the machine and the collector add differs, what the
 // mutant costs does not. Where the least of the good requests costs more than a third of
 // what a request may take, the machine is slow, and the mutant may take as much more.
-func (t *tally) try(s *server, w wire, address string, raw []byte) {
+func (t *fates) try(s *server, w wire, address string, raw []byte) (failed string) {
 	allowed := float64(cpuPerTry + time.Duration(len(raw))*cpuPerByte)
-	var cost time.Duration
-	good := time.Duration(math.MaxInt64)
+	const unknown = time.Duration(math.MaxInt64)
+	cost, good, quickest := unknown, unknown, unknown
 	for again := range tries {
 		if again > 0 {
 			before := s.cpu()
@@ -134,24 +132,16 @@ func (t *tally) try(s *server, w wire, address string, raw []byte) {
 		}
 		before, began := s.cpu(), time.Now()
 		answer, failure := w.send(address, raw)
-		took := time.Since(began)
-		spent := s.cpu() - before
+		took, spent := time.Since(began), s.cpu()-before
 		if again == 0 {
 			t.tries++
 			t.answers[answer]++
-			t.bytes += int64(len(raw))
-			t.cpu += spent
-			cost = spent
 			if failure {
-				if t.failures++; len(t.failed) < 5 {
-					t.failed = append(t.failed, fmt.Sprintf("%s: %.300q", answer, raw))
-				}
+				t.failures++
+				failed = answer
 			}
 		}
-		cost = min(cost, spent)
-		if again == 0 || took < t.longest {
-			defer func(took time.Duration) { t.longest = max(t.longest, took) }(took)
-		}
+		cost, quickest = min(cost, spent), min(quickest, took)
 		if float64(spent) <= allowed/2 && took < slowest {
 			break
 		}
@@ -159,46 +149,38 @@ func (t *tally) try(s *server, w wire, address string, raw []byte) {
 			t.slow++
 		}
 	}
-	if good < math.MaxInt64 {
+	t.longest = max(t.longest, quickest)
+	if good < unknown {
 		allowed *= max(1, 3*float64(good)/float64(cpuPerTry))
 	}
-	if r := float64(cost) / allowed; r > t.worst {
-		t.worst, t.worstSize, t.worstCPU = r, len(raw), cost
+	if share := float64(cost) / allowed; share > t.worst {
+		t.worst, t.worstSize, t.worstCPU = share, len(raw), cost
 	}
 	if len(raw) >= 64<<10 {
 		t.steepest = max(t.steepest, float64(cost.Nanoseconds())/float64(len(raw)))
 	}
+	return failed
 }
 
-func (t *tally) figures(where string, panics int, peak int64) []figures.Figure {
-	holds, note := figures.If(panics+t.failures+t.slow == 0), ""
+// state states the figures of a corpus.
+func (t *fates) state(r *instrument.Run, where string, panics int, peak float64) {
+	fmt.Fprintf(r.Log, "%s: %v; longest %v\n", where, t.answers, t.longest.Round(time.Millisecond))
+	wrong := panics + t.failures + t.slow
+	f := instrument.Limited("mutants of requests over "+where+": panics, 5xx and answers after 2 s", source, "at most", 0, fmt.Sprintf("of %d", t.tries), []float64{float64(wrong)})
+	f.Asked = "none"
 	if n := t.answers[byLibrary]; n > 0 {
-		note = fmt.Sprintf("to %d frames and headers that are no gRPC the library answers INTERNAL, as gRPC's status codes have it", n)
-		if holds == figures.Yes {
-			holds = figures.Partly
+		f.Note = fmt.Sprintf("to %d frames and headers that are no gRPC the library answers INTERNAL, as gRPC's status codes have it", n)
+		if f.Holds == figures.Yes {
+			f.Holds = figures.Partly
 		}
 	}
 	if n := t.answers["501"] + t.answers["505"]; n > 0 {
-		note = fmt.Sprintf("501 and 505 (%d) aside: HTTP's words for a transfer coding or version that there is not (RFC 9110)", n)
+		f.Note = fmt.Sprintf("501 and 505 (%d) aside: HTTP's words for a transfer coding or version that there is not (RFC 9110)", n)
 	}
-	return []figures.Figure{
-		{Claim: "mutants of requests over " + where + ": panics, 5xx and answers after 2 s", Source: source, Asked: "none", Measured: float64(panics + t.failures + t.slow),
-			Unit: fmt.Sprintf("of %d", t.tries), Holds: holds, Note: note},
-		{Claim: "CPU of the dearest mutant over " + where + ", of 40 ns a byte and 1 ms", Source: source, Asked: "at most 1", Measured: round(t.worst), Holds: figures.If(t.worst <= 1),
-			Note: fmt.Sprintf("%d bytes, %v; with 64 KiB or more at most %.1f ns a byte", t.worstSize, t.worstCPU.Round(10*time.Microsecond), t.steepest)},
-		{Claim: "peak memory of the server under mutants over " + where, Source: source, Asked: "at most 1 GiB", Measured: round(float64(peak) / (1 << 20)), Unit: "MiB", Holds: figures.If(peak <= serverMemory)},
-	}
-}
-
-func (a *attack) print(t *tally, where string, peak int64) {
-	a.printf("%-16s %6d mutants, %s; longest %v, CPU %v in all, dearest %.2f of what is allowed (%d bytes, %v), steepest %.1f ns/byte, peak %d MiB\n", where, t.tries, sizeOf(t.bytes),
-		t.longest.Round(time.Millisecond), t.cpu.Round(time.Millisecond), t.worst, t.worstSize, t.worstCPU, t.steepest, peak>>20)
-	for _, answer := range sortedKeys(t.answers) {
-		a.printf("    %6d  %s\n", t.answers[answer], answer)
-	}
-	for _, f := range t.failed {
-		a.printf("    FAILED %s\n", f)
-	}
+	r.Figure(f)
+	atMost(r, "CPU of the dearest mutant over "+where+", of 40 ns a byte and 1 ms", 1, t.worst, "",
+		"%d bytes, %v; with 64 KiB or more at most %.1f ns a byte", t.worstSize, t.worstCPU.Round(10*time.Microsecond), t.steepest)
+	state(r, "peak memory of the server under mutants over "+where, "at most 1 GiB", peak, "MiB", peak <= serverMemory, "")
 }
 
 var requestWords = []string{
@@ -245,13 +227,13 @@ func restSeeds() (out []restRequest) {
 
 func restWire() wire {
 	seeds := restSeeds()
-	var hard [][]byte
-	for _, size := range []int{20_000, 800_000} {
+	w := wire{name: "REST", good: seeds[0].bytes(), send: sendREST}
+	for _, size := range hardSizes {
 		for _, r := range hostileBodies(size) {
-			hard = append(hard, r.bytes())
+			w.hard = append(w.hard, r.bytes())
 		}
 	}
-	return wire{name: "REST", good: seeds[0].bytes(), hard: hard, send: sendREST, make: func(m *mutator) []byte {
+	w.make = func(m *mutator) []byte {
 		r := seeds[m.IntN(len(seeds))]
 		r.headers = slices.Clone(r.headers)
 		kind := m.IntN(20)
@@ -276,7 +258,8 @@ func restWire() wire {
 			raw = m.mutate(raw, largestBody)
 		}
 		return raw
-	}}
+	}
+	return w
 }
 
 // restHeader is a header that servers have got wrong before.

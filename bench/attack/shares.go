@@ -1,30 +1,22 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"inferplan/bench/figures"
-	"inferplan/bench/llm/made"
-	"inferplan/bench/started"
-	"inferplan/formats/document"
+	"golang.org/x/sync/errgroup"
+
+	"inferplan/bench/instrument"
+	"inferplan/bench/served"
 	"inferplan/testkit/llm/fake"
-	"inferplan/testkit/natstest"
 )
 
 // What the part of shares asks for: greedy connections with valid requests, requests of a
@@ -39,217 +31,129 @@ const (
 	shortTries   = 10
 )
 
-// sharing is the part of shares.
-type sharing struct{ *attack }
-
-// run holds clients that take as much as they get, with valid requests, against one
+// shares holds clients that take as much as they get, with valid requests, against one
 // that asks for half of its share.
-func (a sharing) run(ctx context.Context) ([]figures.Figure, error) {
-	plan, err := a.smallPlan(ctx, 2, 50*time.Millisecond, 800*time.Millisecond)
+func (a *attack) shares(r *instrument.Run) error {
+	path, plan, err := a.smallPlan(r.Ctx, 2, 50*time.Millisecond, 800*time.Millisecond)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	rate, err := promised(plan)
-	if err != nil {
-		return nil, err
-	}
-	var out []figures.Figure
+	rate := promised(plan) / 4 // half of the half that two clients have
 	for _, n := range greedyConnections {
-		err := a.served(ctx, plan, func(s *server) error {
-			f, err := a.besideValid(ctx, s, n, rate/4) // half of the half that two clients have
-			out = append(out, f)
-			return err
+		err := a.whileServing(r.Ctx, path, func(s *server) error {
+			// The client is known before the others come: one that comes new to a flood may lose
+			// what it sends in its first SLO.
+			if answer, _ := ask(http.DefaultClient, s.HTTP, "m", "first"); answer != "200" {
+				return fmt.Errorf("a request alone is answered with %s", answer)
+			}
+			results, said, err := a.beside(r.Ctx, []string{"valid", "127.0.1.1", strconv.Itoa(n), s.HTTP}, a.besideLength(), rate, "http://"+s.HTTP)
+			if err != nil {
+				return err
+			}
+			share, requests := attained(results)
+			state(r, fmt.Sprintf("attainment of a client at half its share beside %d greedy connections with valid requests", n), "at least 99", share, "%", share >= 99,
+				"%d requests of %.0f/s, p99 %v; the others: %s", requests, rate, results[0].Latency.P99US.D().Round(time.Millisecond), said)
+			return nil
 		})
 		if err != nil {
-			return nil, fmt.Errorf("beside %d connections: %w", n, err)
+			return fmt.Errorf("beside %d connections: %w", n, err)
 		}
 	}
-	f, err := a.behindLong(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("behind long requests: %w", err)
+	if err := a.behindLong(r); err != nil {
+		return fmt.Errorf("behind long requests: %w", err)
 	}
-	return append(out, f), nil
-}
-
-// besideValid is a client at a rate beside greedy connections.
-func (a sharing) besideValid(ctx context.Context, s *server, n int, rate float64) (f figures.Figure, err error) {
-	length := time.Duration(float64(30*time.Second) * max(min(a.scale*2, 1), .1))
-	self, err := os.Executable()
-	if err != nil {
-		return f, err
-	}
-	cmd := exec.CommandContext(ctx, "nice", "-n", "19", self, "valid", s.http, "127.0.1.1", strconv.Itoa(n), (length + length/5).String())
-	cmd.Stderr = os.Stderr
-	told, err := cmd.StdoutPipe()
-	if err != nil {
-		return f, err
-	}
-	// The client is known before the others come: one that comes new to a flood may lose
-	// what it sends in its first SLO.
-	if answer, _ := ask(http.DefaultClient, s.http, "m", "first"); answer != "200" {
-		return f, fmt.Errorf("a request alone is answered with %s", answer)
-	}
-	if err := cmd.Start(); err != nil {
-		return f, err
-	}
-	time.Sleep(length / 10)
-	r, err := a.behave(ctx, "http://"+s.http, rate, length)
-	text, _ := io.ReadAll(told)
-	if err := errors.Join(err, cmd.Wait()); err != nil {
-		return f, err
-	}
-	share := float64(r.Completed-r.Late) / float64(max(r.Requests, 1))
-	note := fmt.Sprintf("%d requests of %.0f/s, p99 %v; the others: %s", r.Requests, rate, r.Latency.P99US.D().Round(time.Millisecond), text)
-	a.printf("shares, %d connections: %.4f in time, %v; %s\n", n, share, r.DroppedByReason, note)
-	return figures.Figure{Claim: fmt.Sprintf("attainment of a client at half its share beside %d greedy connections with valid requests", n), Source: source, Asked: "at least 99",
-		Measured: round(100 * share), Unit: "%", Holds: figures.If(share >= .99), Note: note}, nil
-}
-
-// beValid is the process of greedy clients with valid requests: HTTP, address, connections
-// and time.
-func beValid(args []string) error {
-	if len(args) != 4 {
-		return errors.New("valid: expected HTTP, address, connections, time")
-	}
-	n, err := strconv.Atoi(args[2])
-	if err != nil {
-		return err
-	}
-	length, err := time.ParseDuration(args[3])
-	if err != nil {
-		return err
-	}
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(args[1])}}
-	transport := &http.Transport{DialContext: d.DialContext, MaxIdleConnsPerHost: n}
-	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, Timeout: time.Minute}
-	end := time.Now().Add(length)
-	var answered, refused atomic.Int64
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() {
-			for time.Now().Before(end) {
-				if answer, _ := ask(client, args[0], "m", fmt.Sprint("valid-", i)); answer == "200" {
-					answered.Add(1)
-				} else {
-					refused.Add(1)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	fmt.Printf("%d answered, %d refused", answered.Load(), refused.Load())
 	return nil
 }
 
 // behindLong asks with one key for short texts while many long ones of another key wait.
-func (a sharing) behindLong(ctx context.Context) (f figures.Figure, err error) {
-	dir, err := os.MkdirTemp(a.dir, "shares-")
+func (a *attack) behindLong(r *instrument.Run) error {
+	dir, err := os.MkdirTemp(a.Folder, "shares-")
 	if err != nil {
-		return f, err
+		return err
 	}
-	model, err := fake.Start(fake.Options{Models: []string{textModel}, Slots: fleetSequences, Token: tokenTime})
+	model, err := fake.Start(fake.Options{Models: []string{textModel}, Slots: sequences, Token: tokenTime})
 	if err != nil {
-		return f, err
+		return err
 	}
 	defer model.Stop()
-	plan, keys := filepath.Join(dir, "plan.json"), filepath.Join(dir, "keys.txt")
-	if _, err := document.WriteFile(plan, made.Plan(textModel, 1, fleetSequences)); err != nil {
-		return f, err
-	}
-	if err := os.WriteFile(keys, []byte("0123456789abcdef-long name=long\n0123456789abcdef-short name=short\n"), 0o600); err != nil {
-		return f, err
-	}
-	port, err := natstest.FreePort()
+	plan, err := queuePlan(dir, 1)
 	if err != nil {
-		return f, err
+		return err
 	}
-	s := &server{cmd: exec.CommandContext(ctx, a.plan, "serve", plan, "--server", model.URL(), "--keys", keys, "--queue", filepath.Join(dir, "requests.db"), "--http", fmt.Sprint("127.0.0.1:", port), "--metrics", "off", "--drain", "1ms"),
-		ended: make(chan struct{}), news: make(chan struct{})}
-	said, err := s.cmd.StderrPipe()
+	keys := filepath.Join(dir, "keys.txt")
+	if err := os.WriteFile(keys, []byte(keyOf("long")+" name=long\n"+keyOf("short")+" name=short\n"), 0o600); err != nil {
+		return err
+	}
+	s, err := a.Serve(r.Ctx, plan, "--server", model.URL(), "--keys", keys, "--queue", filepath.Join(dir, "requests.db"), "--http", "127.0.0.1:0", "--metrics", "off", "--drain", "1ms")
 	if err != nil {
-		return f, err
+		return err
 	}
-	if err := s.cmd.Start(); err != nil {
-		return f, err
+	defer s.Kill()
+	if err := served.Answers(r.Ctx, "http://"+s.HTTP+"/health"); err != nil {
+		return errors.Join(err, errors.New(s.Tail()))
 	}
-	go s.listen(said)
-	defer s.kill()
-	address := fmt.Sprint("http://127.0.0.1:", port)
-	if err := started.Answers(ctx, address+"/health"); err != nil {
-		return f, errors.Join(err, errors.New(strings.Join(s.lines(), "\n")))
-	}
-	var alone, behind time.Duration
-	for range shortTries {
-		took, err := askText(ctx, address, "short", shortTokens)
-		if err != nil {
-			return f, err
+	shortest := func() (longest time.Duration, err error) {
+		for range shortTries {
+			took, err := askTimed(r.Ctx, s.HTTP, "short", shortTokens)
+			if err != nil {
+				return 0, err
+			}
+			longest = max(longest, took)
 		}
-		alone = max(alone, took)
+		return longest, nil
 	}
-	var long time.Duration // as many of them as run at once
-	var running sync.WaitGroup
-	var mu sync.Mutex
-	for range fleetSequences {
-		running.Go(func() {
-			took, aerr := askText(ctx, address, "long", longTokens)
-			mu.Lock()
-			defer mu.Unlock()
-			long, err = max(long, took), errors.Join(err, aerr)
+	alone, err := shortest()
+	if err != nil {
+		return err
+	}
+	var together errgroup.Group // as many long ones as run at once
+	var took [sequences]time.Duration
+	for i := range took {
+		together.Go(func() (err error) {
+			took[i], err = askTimed(r.Ctx, s.HTTP, "long", longTokens)
+			return err
 		})
 	}
-	running.Wait()
-	if err != nil {
-		return f, err
+	if err := together.Wait(); err != nil {
+		return err
+	}
+	long := time.Duration(0)
+	for _, t := range took {
+		long = max(long, t)
 	}
 	n := a.count(longRequests)
-	waiting, leave := context.WithCancel(ctx)
+	waiting, leave := context.WithCancel(r.Ctx)
 	defer leave()
 	var wrote sync.WaitGroup
 	wrote.Add(n)
 	for range n {
 		go func() {
-			_, _ = askText(httptrace.WithClientTrace(waiting, &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { wrote.Done() }}), address, "long", longTokens)
+			traced := httptrace.WithClientTrace(waiting, &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { wrote.Done() }})
+			_, _ = askTimed(traced, s.HTTP, "long", longTokens) // it only waits
 		}()
 	}
 	wrote.Wait()
 	time.Sleep(time.Second) // so that all have been stored
-	for range shortTries {
-		took, err := askText(ctx, address, "short", shortTokens)
-		if err != nil {
-			return f, err
-		}
-		behind = max(behind, took)
+	behind, err := shortest()
+	if err != nil {
+		return err
 	}
 	// What runs is not stopped: one of the long ones ends first.
 	limit := 2*alone + long
-	note := fmt.Sprintf("%d long ones; alone %v at most, a long one takes %v where %d run at once", n, alone.Round(time.Millisecond), long.Round(time.Millisecond), fleetSequences)
-	a.printf("shares, behind long requests: %v at most; %s\n", behind, note)
-	return figures.Figure{Claim: "another key's short text behind long ones: the longest time until its answer", Source: source, Asked: fmt.Sprintf("at most %.3f", limit.Seconds()), Measured: round(behind.Seconds()), Unit: "s",
-		Holds: figures.If(behind <= limit), Note: note}, nil
+	state(r, "another key's short text behind long ones: the longest time until its answer", fmt.Sprintf("at most %.3f", limit.Seconds()), behind.Seconds(), "s", behind <= limit,
+		"%d long ones; alone %v at most, a long one takes %v where %d run at once", n, alone.Round(time.Millisecond), long.Round(time.Millisecond), sequences)
+	return nil
 }
 
-// askText asks for a text with a key.
-func askText(ctx context.Context, address, key string, tokens int) (time.Duration, error) {
-	body := fmt.Sprintf(`{"model":%q,"prompt":"a","max_tokens":%d}`, textModel, tokens)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address+"/v1/completions", bytes.NewReader([]byte(body)))
-	if err != nil {
-		return 0, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Authorization", "Bearer 0123456789abcdef-"+key)
+// keyOf returns the key of a client.
+func keyOf(name string) string { return "0123456789abcdef-" + name }
+
+// askTimed asks for a text with the key of a client and returns how long that took.
+func askTimed(ctx context.Context, address, client string, tokens int) (time.Duration, error) {
 	began := time.Now()
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode >= 300 {
-		err = fmt.Errorf("%s: answered with %d: %.200s", key, resp.StatusCode, data)
-	}
-	if err == nil && !json.Valid(data) {
-		err = fmt.Errorf("%s: answered with %.200q", key, data)
+	status, _, body, err := (&textRequest{prompt: "a", tokens: tokens, key: keyOf(client)}).send(ctx, address)
+	if err == nil && status >= 300 {
+		err = fmt.Errorf("%s: answered with %d: %.200s", client, status, body)
 	}
 	return time.Since(began), err
 }

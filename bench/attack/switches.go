@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"inferplan/bench/figures"
+	"inferplan/bench/instrument"
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/formats/seeded"
@@ -30,7 +30,7 @@ type candidate struct {
 type switched struct {
 	switches, refused, disagree int
 	wrong                       []string
-	answers                     map[string]int
+	answers                     tally
 	lost                        int
 	killed, again               int // workers killed while they load, and switches tried again
 	miscounted                  int // requests that counters and report have too many or too few
@@ -47,12 +47,12 @@ const switchesPerServer = 20
 
 // switches puts random plans, good and bad, in force under load, with random times to
 // drain, and looks after each whether all reports of the plan in force agree.
-func (a *attack) switches(ctx context.Context) ([]figures.Figure, error) {
-	list, err := a.candidates(ctx)
+func (a *attack) switches(r *instrument.Run) error {
+	list, err := a.candidates(r.Ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	total := &switched{answers: map[string]int{}}
+	total := &switched{answers: tally{}}
 	rng := seeded.New(a.seed, "switches")
 	for left := a.count(200); left > 0; left -= switchesPerServer {
 		drain := time.Duration(math.Exp(rng.Float64()*math.Log(5000))*1000) * time.Microsecond // 1 ms to 5 s
@@ -60,31 +60,29 @@ func (a *attack) switches(ctx context.Context) ([]figures.Figure, error) {
 		for i := range picks {
 			picks[i] = pick{rng.IntN(len(list)), rng.IntN(3) == 0}
 		}
-		if err := a.switchThrough(ctx, list, picks, drain, total); err != nil {
-			return nil, fmt.Errorf("--drain %v: %w", drain, err)
+		if err := a.switchThrough(r.Ctx, list, picks, drain, total); err != nil {
+			return fmt.Errorf("--drain %v: %w", drain, err)
 		}
 	}
-	a.printf("switches: %d, %d of bad plans; %d workers killed meanwhile, %d tried again; %d disagree; %s; %d lost, %d miscounted\n", total.switches, total.refused, total.killed, total.again, total.disagree, listed(total.answers), total.lost, total.miscounted)
-	for _, w := range total.wrong {
-		a.printf("    FAILED %s\n", w)
+	for _, fault := range total.wrong {
+		fmt.Fprintf(r.Log, "    FAILED %s\n", fault)
 	}
 	requests := 0
 	for _, n := range total.answers {
 		requests += n
 	}
-	return []figures.Figure{
-		{Claim: "random switches of plans with random --drain under load after which file, log, plan_info and models disagree", Source: source, Asked: "none", Measured: float64(total.disagree), Unit: fmt.Sprintf("of %d", total.switches),
-			Holds: figures.If(total.disagree == 0), Note: fmt.Sprintf("%d of plans that are none and have to be refused; %d workers killed while they load, after which %d switches were tried again", total.refused, total.killed, total.again)},
-		{Claim: "requests lost, or answered with another's answer, during these switches", Source: source, Asked: "none", Measured: float64(total.lost), Unit: fmt.Sprintf("of %d", requests), Holds: figures.If(total.lost == 0), Note: listed(total.answers)},
-		{Claim: "requests that counters and report have too many or too few after these switches, and counters that went back", Source: source, Asked: "none", Measured: float64(total.miscounted), Unit: fmt.Sprintf("of %d", requests), Holds: figures.If(total.miscounted == 0)},
-	}, nil
+	none(r, "random switches of plans with random --drain under load after which file, log, plan_info and models disagree", total.disagree, total.switches,
+		"%d of plans that are none and have to be refused; %d workers killed while they load, after which %d switches were tried again", total.refused, total.killed, total.again)
+	none(r, "requests lost, or answered with another's answer, during these switches", total.lost, requests, "%v", total.answers)
+	none(r, "requests that counters and report have too many or too few after these switches, and counters that went back", total.miscounted, requests, "")
+	return nil
 }
 
 func (a *attack) candidates(ctx context.Context) (out []candidate, err error) {
 	for i, models := range []map[string]time.Duration{
 		{"m": 20 * time.Millisecond}, {"m": 20 * time.Millisecond, "words": 20 * time.Millisecond}, {"m": 40 * time.Millisecond}, {"m": 60 * time.Millisecond, "words": 10 * time.Millisecond},
 	} {
-		path, err := a.solvePlan(ctx, fmt.Sprintf("candidate-%d", i), models, 2, 800*time.Millisecond)
+		path, err := a.solveModels(ctx, fmt.Sprintf("candidate-%d", i), models, 2, 800*time.Millisecond)
 		if err != nil {
 			return nil, err
 		}
@@ -101,47 +99,47 @@ func (a *attack) candidates(ctx context.Context) (out []candidate, err error) {
 
 // switchThrough starts a server and switches it from one candidate to the next.
 func (a *attack) switchThrough(ctx context.Context, list []candidate, picks []pick, drain time.Duration, total *switched) error {
-	path, written := filepath.Join(a.dir, "switched.json"), filepath.Join(a.dir, "switched-report.json")
+	path, written := filepath.Join(a.Folder, "switched.json"), filepath.Join(a.Folder, "switched-report.json")
 	now := list[0]
 	os.Remove(written)
 	if err := os.WriteFile(path, now.text, 0o600); err != nil {
 		return err
 	}
-	sum, err := document.Digest(path)
+	hash, err := document.Digest(path)
 	if err != nil {
 		return err
 	}
-	s, err := a.startServer(ctx, path, "--drain", drain.String(), "-o", written)
+	s, err := a.serve(ctx, path, "--drain", drain.String(), "-o", written)
 	if err != nil {
 		return err
 	}
-	defer s.kill()
+	defer s.Kill()
 	var failure error
 	counted, plans := 0.0, 1
-	shots := openLoop(s.http, []string{"m"}, 40, func(time.Time) {
+	endings := openLoop(ctx, s.HTTP, []string{"m"}, 40, func() {
 		for _, p := range picks {
-			next, before := list[p.candidate], sum
+			next, before := list[p.candidate], hash
 			if failure = os.WriteFile(path, next.text, 0o600); failure != nil {
 				return
 			}
 			if next.good {
 				now = next
-				if sum, failure = document.Digest(path); failure != nil {
+				if hash, failure = document.Digest(path); failure != nil {
 					return
 				}
 			} else {
 				total.refused++
 			}
-			if total.switches++; sum != before {
+			if total.switches++; hash != before {
 				plans++
 			}
-			if wrong := s.switchTo(ctx, sum, next.good, now.words, p.kill, total); wrong != nil {
+			if wrong := s.switchTo(ctx, hash, next.good, now.words, p.kill, total); wrong != nil {
 				if total.disagree++; len(total.wrong) < 10 {
 					total.wrong = append(total.wrong, fmt.Sprintf("--drain %v: %v", drain, wrong))
 				}
 			}
 			if series, err := s.scrape(); err == nil {
-				n := requestsOf(series)
+				n := series.sum(requestsTotal)
 				if n < counted {
 					total.miscounted++
 				}
@@ -149,48 +147,38 @@ func (a *attack) switchThrough(ctx context.Context, list []candidate, picks []pi
 			}
 		}
 	})
-	answers, lost := endings(shots)
-	for answer, n := range answers {
-		total.answers[answer] += n
-	}
+	lost := total.answers.add(endings)
 	total.lost += lost
-	if err := errors.Join(failure, s.settled(ctx)); err != nil {
+	series, err := s.settled(ctx)
+	if err := errors.Join(failure, err); err != nil {
 		return err
 	}
-	series, err := s.scrape()
-	if err != nil {
+	if err := s.end(); err != nil {
 		return err
-	}
-	if code, err := s.stop(); err != nil || code != 0 || s.panics() > 0 {
-		return fmt.Errorf("the server ended with code %d, %d panics: %w", code, s.panics(), errors.Join(err, errors.New("expected 0, none")))
 	}
 	r, err := formats.ReadReport(written)
 	if err != nil {
 		return err
 	}
-	sent, parts := len(shots)-lost, int64(0)
+	sent, parts := len(endings)-lost, int64(0)
 	for i := range r.Plans {
 		parts += r.Plans[i].Requests
 	}
-	if off := max(apart(sent, int(requestsOf(series))), apart(sent, int(r.Requests))); off > 0 || plans > 1 && (len(r.Plans) != plans || parts != r.Requests) {
+	if off := max(apart(sent, int(series.sum(requestsTotal))), apart(sent, int(r.Requests))); off > 0 || plans > 1 && (len(r.Plans) != plans || parts != r.Requests) {
 		total.miscounted += max(1, off)
-		total.wrong = append(total.wrong, fmt.Sprintf("--drain %v: %d requests, the counters have %g, the report %d, its %d parts %d, of %d plans", drain, sent, requestsOf(series), r.Requests, len(r.Plans), parts, plans))
+		total.wrong = append(total.wrong, fmt.Sprintf("--drain %v: %d requests, the counters have %g, the report %d, its %d parts %d, of %d plans", drain, sent, series.sum(requestsTotal), r.Requests, len(r.Plans), parts, plans))
 	}
 	return nil
 }
 
-// requestsOf is how many requests the counters have.
-func requestsOf(series map[string]float64) float64 {
-	return sum(series, "inferplan_requests_total", "")
-}
-
-func apart(a, b int) int { return max(a-b, b-a) }
+// requestsTotal is the counter of requests.
+const requestsTotal = "inferplan_requests_total"
 
 // switchTo lets the server read its plan again and says what disagrees then. With kill a
 // worker of the new plan is killed as soon as there is one.
 func (s *server) switchTo(ctx context.Context, hash string, good, words, kill bool, total *switched) error {
-	from, before := len(s.lines()), s.workers()
-	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+	from, before := len(s.Lines()), s.workers()
+	if err := s.Command.Process.Signal(syscall.SIGHUP); err != nil {
 		return err
 	}
 	for end := time.Now().Add(time.Second); kill && good && time.Now().Before(end); time.Sleep(time.Millisecond) {
@@ -203,13 +191,13 @@ func (s *server) switchTo(ctx context.Context, hash string, good, words, kill bo
 		}
 	}
 	const again = "the switch is tried again"
-	line, err := s.said(ctx, from, 30*time.Second, func(line string) bool {
+	line, err := s.Await(ctx, from, 30*time.Second, func(line string) bool {
 		return strings.Contains(line, "switched to the new plan") || strings.Contains(line, "the plan's file has not changed") || strings.Contains(line, "the plan in force stays") && !strings.Contains(line, again)
 	})
 	if err != nil {
 		return err
 	}
-	for _, line := range s.lines()[from:] {
+	for _, line := range s.Lines()[from:] {
 		if strings.Contains(line, again) {
 			total.again++
 		}
@@ -237,7 +225,7 @@ func (s *server) switchTo(ctx context.Context, hash string, good, words, kill bo
 	if differs := series["inferplan_plan_file_differs"] == 1; differs == good {
 		errs = append(errs, fmt.Errorf("metrics: the file differs from the plan in force: %v; a good plan: %v", differs, good))
 	}
-	resp, err := http.Get("http://" + s.http + "/v2/models/words")
+	resp, err := http.Get("http://" + s.HTTP + "/v2/models/words")
 	if err != nil {
 		return err
 	}

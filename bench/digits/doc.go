@@ -2,10 +2,11 @@
 // and holds what came out against the plans and against the simulator (figure
 // 13 of CascadeServe): accuracy on held-out samples, tail latency, device time
 // against the best single model, a spike, overload, and samples that grow harder.
-// `make bench NAME=digits` calls it.
+// The family is trained and measured where it is missing in the folder of results.
 //
-// family.go makes the plans; traces.go reads recorded rates; serve.go serves
-// for real; overload.go serves more than a plan is for, and other samples;
-// simulate.go repeats a run in virtual time; judge.go compares;
-// main.go knows flags and tables.
+//	main.go      parts and flags, plans
+//	family.go    the family, its plans and its recorded traces of rates
+//	serve.go     a run in real time, and again in virtual time
+//	runs.go      runs against plan and simulator, and against a single model
+//	overload.go  more than a plan is for, and harder samples
 package main

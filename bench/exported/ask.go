@@ -15,6 +15,7 @@ import (
 
 	"inferplan/engine"
 	"inferplan/engine/graph"
+	"inferplan/executor/oip"
 	"inferplan/formats"
 	"inferplan/formats/seeded"
 )
@@ -24,8 +25,8 @@ var types = map[string]engine.DType{
 	"INT8": engine.I8, "UINT64": engine.U64, "UINT32": engine.U32, "UINT16": engine.U16, "UINT8": engine.U8, "BOOL": engine.Bool,
 }
 
-// drawn are values of an input: floats from -1 to 1, whole numbers from 0 to 9.
-func drawn(t engine.DType, name string, n int64) ([]byte, error) {
+// values draws the values of an input: floats from -1 to 1, whole numbers from 0 to 9.
+func values(t engine.DType, name string, n int64) ([]byte, error) {
 	rng := seeded.New(1, "exported/"+name)
 	l := graph.Literal{Values: make([]float64, n)}
 	for i := range l.Values {
@@ -41,51 +42,42 @@ func drawn(t engine.DType, name string, n int64) ([]byte, error) {
 	return l.Bytes(t)
 }
 
-// tensor is an input or output over the protocol.
-type tensor struct {
-	Name       string         `json:"name"`
-	Datatype   string         `json:"datatype"`
-	Shape      []int64        `json:"shape"`
-	Parameters map[string]any `json:"parameters"`
-	data       []byte
-}
-
-// inputsOf draws a sample for a deployed model; its number distinguishes it from others.
-func inputsOf(m *formats.Deployed, sample int) ([]tensor, error) {
-	var out []tensor
+// drawSample draws a sample for a deployed model; its number distinguishes it from others.
+func drawSample(m *formats.Deployed, number int) ([]oip.Tensor, error) {
+	var sample []oip.Tensor
 	for _, in := range m.Inputs {
-		x := tensor{Name: in.Name, Datatype: in.DType}
+		datatype, ok := oip.ParseDatatype(in.DType)
+		if !ok {
+			return nil, fmt.Errorf("input %q has the datatype %s", in.Name, in.DType)
+		}
+		t := oip.Tensor{Name: in.Name, Datatype: datatype}
 		n := int64(1)
 		for _, d := range in.Shape {
-			d = max(d, 1)
-			x.Shape, n = append(x.Shape, d), n*d
+			t.Shape, n = append(t.Shape, max(d, 1)), n*max(d, 1)
 		}
 		var err error
-		if x.data, err = drawn(types[in.DType], fmt.Sprintf("%s/%d", in.Name, sample), n); err != nil {
+		if t.Data, err = values(types[in.DType], fmt.Sprintf("%s/%d", in.Name, number), n); err != nil {
 			return nil, err
 		}
-		x.Parameters = map[string]any{"binary_data_size": len(x.data)}
-		out = append(out, x)
+		sample = append(sample, t)
 	}
-	return out, nil
+	return sample, nil
 }
 
-// together is a request of several samples.
-func together(samples [][]tensor) []tensor {
-	out := slices.Clone(samples[0])
-	for i := range out {
-		out[i].Shape = slices.Clone(out[i].Shape)
-		out[i].Shape[0] *= int64(len(samples))
-		out[i].data = nil
+// join returns several samples as one.
+func join(samples [][]oip.Tensor) []oip.Tensor {
+	joined := slices.Clone(samples[0])
+	for i := range joined {
+		joined[i].Shape, joined[i].Data = slices.Clone(joined[i].Shape), nil
+		joined[i].Shape[0] *= int64(len(samples))
 		for _, s := range samples {
-			out[i].data = append(out[i].data, s[i].data...)
+			joined[i].Data = append(joined[i].Data, s[i].Data...)
 		}
-		out[i].Parameters = map[string]any{"binary_data_size": len(out[i].data)}
 	}
-	return out
+	return joined
 }
 
-// largestBatch is the largest batch that a model ran.
+// largestBatch returns the largest batch that a model ran.
 func largestBatch(ctx context.Context, address, model string) (int, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/v2/models/"+model+"/stats", nil)
 	if err != nil {
@@ -106,26 +98,26 @@ func largestBatch(ctx context.Context, address, model string) (int, error) {
 	if err := json.NewDecoder(resp.Body).Decode(&stats); err != nil {
 		return 0, fmt.Errorf("reading the statistics: %w", err)
 	}
-	most := 0
+	largest := 0
 	for _, m := range stats.Models {
 		for _, b := range m.Batches {
-			most = max(most, b.Size)
+			largest = max(largest, b.Size)
 		}
 	}
-	return most, nil
+	return largest, nil
 }
 
 const lengthHeader = "Inference-Header-Content-Length"
 
-// ask sends a request and returns the outputs by name.
-func ask(ctx context.Context, address, model string, inputs []tensor) (map[string]tensor, error) {
-	head, err := json.Marshal(map[string]any{"inputs": inputs, "parameters": map[string]any{"binary_data_output": true}})
+// ask sends a request and returns the outputs' bytes by name.
+func ask(ctx context.Context, address, model string, inputs []oip.Tensor) (map[string][]byte, error) {
+	head, err := oip.EncodeRequest(nil, &oip.Request{Inputs: inputs}, true, true)
 	if err != nil {
 		return nil, err
 	}
 	body := bytes.NewBuffer(bytes.Clone(head))
 	for _, t := range inputs {
-		body.Write(t.data)
+		body.Write(t.Data)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/v2/models/"+model+"/infer", body)
 	if err != nil {
@@ -148,45 +140,38 @@ func ask(ctx context.Context, address, model string, inputs []tensor) (map[strin
 	if err != nil || n > len(data) {
 		return nil, errors.New("an answer that is not binary")
 	}
-	var answer struct{ Outputs []tensor }
-	if err := json.Unmarshal(data[:n], &answer); err != nil {
+	var answer oip.Response
+	if err := oip.DecodeResponse(data[:n], data[n:], &answer); err != nil {
 		return nil, err
 	}
-	out := map[string]tensor{}
-	for rest := data[n:]; len(answer.Outputs) > 0; answer.Outputs = answer.Outputs[1:] {
-		t := answer.Outputs[0]
-		size, _ := t.Parameters["binary_data_size"].(float64)
-		if int(size) > len(rest) {
-			return nil, errors.New("an answer that is cut off")
-		}
-		t.data, rest = rest[:int(size)], rest[int(size):]
-		out[t.Name] = t
+	outputs := map[string][]byte{}
+	for _, t := range answer.Outputs {
+		outputs[t.Name] = t.Data
 	}
-	return out, nil
+	return outputs, nil
 }
 
-// differ is the largest difference of two tensors' values, relative to the larger of
-// 1 and what is expected.
-func differ(t engine.DType, got, want []byte) (float64, error) {
-	if len(got) != len(want) {
-		return 0, fmt.Errorf("%d bytes, expected %d", len(got), len(want))
+// difference returns the largest difference of two tensors' values, relative to the larger of 1 and what is expected. Other values than
+// floats are equal, or infinitely apart.
+func difference(t engine.DType, found, expected []byte) (float64, error) {
+	if len(found) != len(expected) {
+		return 0, fmt.Errorf("%d bytes, expected %d", len(found), len(expected))
 	}
-	switch t {
-	case engine.F32, engine.F64:
-	default:
-		if !bytes.Equal(got, want) {
-			return math.Inf(1), nil
-		}
+	if bytes.Equal(found, expected) {
 		return 0, nil
 	}
-	worst, le := 0.0, binary.LittleEndian
-	for i := 0; i < len(got); i += t.Size() {
-		var a, b float64
-		if t == engine.F32 {
-			a, b = float64(math.Float32frombits(le.Uint32(got[i:]))), float64(math.Float32frombits(le.Uint32(want[i:])))
-		} else {
-			a, b = math.Float64frombits(le.Uint64(got[i:])), math.Float64frombits(le.Uint64(want[i:]))
-		}
+	le := binary.LittleEndian
+	value := func(b []byte) float64 { return float64(math.Float32frombits(le.Uint32(b))) }
+	switch t {
+	case engine.F32:
+	case engine.F64:
+		value = func(b []byte) float64 { return math.Float64frombits(le.Uint64(b)) }
+	default:
+		return math.Inf(1), nil
+	}
+	worst := 0.0
+	for i := 0; i < len(found); i += t.Size() {
+		a, b := value(found[i:]), value(expected[i:])
 		worst = max(worst, math.Abs(a-b)/max(1, math.Abs(b)))
 	}
 	return worst, nil

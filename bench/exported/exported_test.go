@@ -13,8 +13,8 @@ import (
 // A part of the table that needs nothing but what set-up fetches: an exported model with free
 // height and width goes from its file to answers that are ONNX Runtime's.
 func TestClassifierIsAnswered(t *testing.T) {
-	o := &options{plan: filepath.Join(t.TempDir(), "plan"), third: "../../third_party", budget: time.Second, patience: 5 * time.Minute}
-	if out, err := exec.Command("go", "build", "-o", o.plan, "inferplan/cmd/plan").CombinedOutput(); err != nil {
+	b := &bench{plan: filepath.Join(t.TempDir(), "plan"), third: "../../third_party", budget: time.Second}
+	if out, err := exec.Command("go", "build", "-o", b.plan, "inferplan/cmd/plan").CombinedOutput(); err != nil {
 		t.Fatalf("building the program: %v\n%s", err, out)
 	}
 	eng, err := ort.Open("")
@@ -27,9 +27,9 @@ func TestClassifierIsAnswered(t *testing.T) {
 		if !strings.HasSuffix(c.file, "cls_infer.onnx") {
 			continue
 		}
-		x, err := o.take(t.Context(), eng, c)
+		x, err := b.take(t.Context(), eng, c)
 		if err != nil || !x.right {
-			t.Errorf("%v; %s", err, x.row())
+			t.Errorf("%v; %+v", err, x)
 		}
 		return
 	}

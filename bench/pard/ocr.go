@@ -15,7 +15,7 @@ import (
 
 	"inferplan/bench/instrument"
 	"inferplan/bench/ppocr"
-	"inferplan/bench/started"
+	"inferplan/bench/served"
 	"inferplan/bench/table"
 	"inferplan/engine"
 	"inferplan/executor"
@@ -82,7 +82,7 @@ func (b *bench) measureOCR(r *instrument.Run, t *table.Table) error {
 
 // machineSource says what ran on this machine.
 func (b *bench) machineSource(what string) string {
-	return fmt.Sprintf("%s on this machine, %d processors, runs of %v; load average at the end %s", what, runtime.NumCPU(), b.length, started.LoadAverage())
+	return fmt.Sprintf("%s on this machine, %d processors, runs of %v; load average at the end %s", what, runtime.NumCPU(), b.length, served.LoadAverage())
 }
 
 // sameOrder returns 1 if two goodputs by policy stand in the same order, but for ties; else 0.

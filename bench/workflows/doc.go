@@ -17,9 +17,7 @@
 // The simulator gets the moments of the requests, how many lines were found in each,
 // and the recorded times of runs and loads (executor.Service). It has the same policy.
 //
-//	main.go   flags
+//	main.go   flags, the table and the figures
 //	ocr.go    models, plan, pages
-//	serve.go  a run
-//	again.go  the same in virtual time
-//	table.go  the table and figures.json
+//	serve.go  a run, and the same in virtual time
 package main

@@ -27,11 +27,10 @@ const (
 
 // ocr is the workflow with its plan and pages.
 type ocr struct {
-	dir    string
-	policy string
-	plan   *formats.Plan
-	pages  []page
-	keys   []string
+	dir   string
+	plan  *formats.Plan
+	pages []page
+	keys  []string
 }
 
 // page is an image and the lines on it, as they are to be read.
@@ -42,26 +41,26 @@ type page struct {
 }
 
 // newOCR writes and measures the models, plans them and draws pages.
-func newOCR(ctx context.Context, dir string, o *options) (*ocr, error) {
-	b := &ocr{dir: dir, policy: o.policy}
+func newOCR(ctx context.Context, dir string, budget time.Duration) (*ocr, error) {
+	o := &ocr{dir: dir}
 	var err error
-	if b.keys, err = stepstest.Keys(); err != nil {
+	if o.keys, err = stepstest.Keys(); err != nil {
 		return nil, err
 	}
-	profile, err := ppocr.Measure(ctx, dir, pageWidth, pageHeight, o.budget)
+	profile, err := ppocr.Measure(ctx, dir, pageWidth, pageHeight, budget)
 	if err != nil {
 		return nil, err
 	}
-	if err := b.solve(ctx, profile, o.workload); err != nil {
+	if err := o.solve(ctx, profile); err != nil {
 		return nil, err
 	}
-	return b, b.draw()
+	return o, o.draw()
 }
 
 // solve plans one device, then gives every model batches of 4, and the device no room
 // for all models.
-func (b *ocr) solve(ctx context.Context, profile *formats.Profile, path string) error {
-	workload, err := formats.ReadWorkload(path)
+func (o *ocr) solve(ctx context.Context, profile *formats.Profile) error {
+	workload, err := formats.ReadWorkload("examples/ocr/pages.yaml")
 	if err != nil {
 		return err
 	}
@@ -71,22 +70,23 @@ func (b *ocr) solve(ctx context.Context, profile *formats.Profile, path string) 
 	if err != nil {
 		return fmt.Errorf("planning the workflow: %w", err)
 	}
-	b.plan = res.Plan
-	flow := formats.FlowOf(b.plan)
+	o.plan = res.Plan
+	o.plan.Policy.Name = "dyorc"
+	flow := formats.FlowOf(o.plan)
 	all, least := int64(0), int64(1)<<62
-	for i := range b.plan.Deployment {
-		d, m := &b.plan.Deployment[i], &flow.Modules[i]
+	for i := range o.plan.Deployment {
+		d, m := &o.plan.Deployment[i], &flow.Modules[i]
 		if err := widen(d, profile); err != nil {
 			return err
 		}
 		all, least = all+m.WeightBytes, min(least, m.WeightBytes)
 		m.WorkingBytes, m.Resident = 0, nil
 	}
-	b.plan.Pools[0].Memory = document.Bytes(all - least/2)
+	o.plan.Pools[0].Memory = document.Bytes(all - least/2)
 	for i := range flow.Applications {
 		flow.Applications[i].SLOUS = document.Micros(10 * time.Minute) // latencies are judged, not refused
 	}
-	if err := b.plan.Validate(); err != nil {
+	if err := o.plan.Validate(); err != nil {
 		return fmt.Errorf("the plan with larger batches: %w", err)
 	}
 	return nil
@@ -119,7 +119,7 @@ func widen(d *formats.Deployed, profile *formats.Profile) error {
 }
 
 // draw draws pages, some of them upside down.
-func (b *ocr) draw() error {
+func (o *ocr) draw() error {
 	rng := seeded.New(1, "bench-workflows/pages")
 	words := []string{"latency", "inference", "pipeline", "GPU", "request", "deadline", "batch", "model", "worker", "planner"}
 	for i := range pages {
@@ -134,7 +134,7 @@ func (b *ocr) draw() error {
 		if p.turned {
 			slices.Reverse(p.lines) // the last line is at the top
 		}
-		b.pages = append(b.pages, p)
+		o.pages = append(o.pages, p)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"inferplan/bench/llm/made"
-	"inferplan/bench/started"
+	"inferplan/bench/served"
 	"inferplan/formats/document"
 	"inferplan/testkit/llm/fake"
 	"inferplan/testkit/natstest"
@@ -63,7 +63,7 @@ func (p *process) start(ctx context.Context) error {
 	if err := p.cmd.Start(); err != nil || p.ready == "" {
 		return err
 	}
-	return started.Answers(ctx, p.ready)
+	return served.Answers(ctx, p.ready)
 }
 
 func (p *process) kill() {

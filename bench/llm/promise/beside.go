@@ -15,7 +15,7 @@ import (
 
 	"inferplan/bench/figures"
 	"inferplan/bench/instrument"
-	"inferplan/bench/started"
+	"inferplan/bench/served"
 	"inferplan/bench/table"
 	"inferplan/engine/llm"
 	"inferplan/formats"
@@ -46,7 +46,7 @@ func besidePlan() *formats.Plan {
 
 // beside serves interactive requests alone and beside a batch, in turns.
 func (b *bench) beside(r *instrument.Run, t *table.Table) error {
-	url, stop, err := started.Llama(r.Ctx, llama, b.dir, besideSlots, nil, names...)
+	url, stop, err := served.Llama(r.Ctx, llama, b.dir, besideSlots, nil, names...)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 
 	"inferplan/bench/figures"
 	"inferplan/bench/instrument"
-	"inferplan/bench/started"
+	"inferplan/bench/served"
 	"inferplan/bench/table"
 	"inferplan/formats/document"
 )
@@ -62,7 +62,7 @@ func main() {
 
 // promise holds the simulator against a server with one slot.
 func (b *bench) promise(r *instrument.Run, t *table.Table) error {
-	url, stop, err := started.Llama(r.Ctx, llama, b.dir, 1, nil, names...)
+	url, stop, err := served.Llama(r.Ctx, llama, b.dir, 1, nil, names...)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"inferplan/bench/started"
+	"inferplan/bench/served"
 	"inferplan/formats/document"
 	"inferplan/testkit/natstest"
 )
@@ -123,7 +123,7 @@ func (b *bench) serving(ctx context.Context, plan string, do func(address string
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	if err = started.Answers(ctx, "http://"+address+"/health"); err == nil {
+	if err = served.Answers(ctx, "http://"+address+"/health"); err == nil {
 		err = do("http://" + address)
 	}
 	_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended

@@ -1,4 +1,4 @@
-package started
+package served
 
 import (
 	"context"
@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// within is how long a process may take.
-const within = time.Minute
+// answersWithin is how long a server may take until it answers.
+const answersWithin = time.Minute
 
 // Answers waits until an address answers with 200.
 func Answers(ctx context.Context, url string) error {
-	ctx, cancel := context.WithTimeout(ctx, within)
+	ctx, cancel := context.WithTimeout(ctx, answersWithin)
 	defer cancel()
 	for {
 		resp, err := http.Get(url)

@@ -1,4 +1,4 @@
-package started
+package served
 
 import (
 	"context"
