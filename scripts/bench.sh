@@ -30,7 +30,7 @@ rates       | setup           | bench/rates/figures.json       | nice bench/rate
 plans       | setup           | -                              | nice bench/plans | what the planner states on 150 problems, held against another commit
 scale       | setup           | bench/scale/figures.json       | nice bench/scale -data $DATA -figures $FIGURES | how the planner of pools scales: gap over CPU time, re-plans
 infeasible  | setup           | bench/infeasible/figures.json  | nice bench/infeasible -results bench/infeasible/results/verdicts.jsonl -figures $FIGURES | 1,000 problems without a plan: the cause and what is nearest
-odd         | build           | bench/odd/figures.json         | nice bench/odd -figures $FIGURES | 300 problems that are tiny, huge, equal or one too many
+odd         | build           | bench/odd/figures.json         | nice bench/odd -jobs 1 -figures $FIGURES | 300 problems that are tiny, huge, equal or one too many
 gate        | setup           | bench/gate/figures.json        | nice bench/gate -figures $FIGURES | false alarms and misses of plan check
 chat        | build llama     | -                              | scripts/chat.sh | profile, solve, simulate and serve a chat on a real llama-server
 rag         | build llama     | -                              | scripts/rag.sh | the same for an embedder, passages and a generator
