@@ -25,7 +25,7 @@ pard        | setup           | bench/pard/figures.json        | nice bench/pard
 dyorc       | setup           | bench/dyorc/figures.json       | nice bench/dyorc -data $DATA -figures $FIGURES | dynamic workflows against DyOrc's baselines
 qlm         | setup           | bench/qlm/figures.json         | nice bench/qlm -data $DATA -figures $FIGURES | queues of language models against QLM and what is proven
 rag-splits  | setup           | bench/rag/figures.json         | nice bench/rag -figures $FIGURES | applications with language models against the best split by hand
-ranges      | setup           | bench/ranges/results/figures.json | nice bench/ranges -profile bench/ranges/results/ranges.json -figures $FIGURES | times of stages, estimated against measured: an hour of one core
+ranges      | setup           | bench/ranges/results/figures.json | nice bench/ranges -figures $FIGURES | times of stages, estimated against measured: an hour of one core
 rates       | setup           | bench/rates/figures.json       | nice bench/rates -figures $FIGURES | what default plans state against what they hold
 plans       | setup           | -                              | nice bench/plans | what the planner states on 150 problems, held against another commit
 scale       | setup           | bench/scale/figures.json       | nice bench/scale -figures $FIGURES | how the planner of pools scales: gap over CPU time, re-plans
