@@ -29,7 +29,7 @@ ranges      | setup           | bench/ranges/results/figures.json | nice bench/r
 rates       | setup           | bench/rates/figures.json       | nice bench/rates -figures $FIGURES | what default plans state against what they hold
 plans       | setup           | -                              | nice bench/plans | what the planner states on 150 problems, held against another commit
 scale       | setup           | bench/scale/figures.json       | nice bench/scale -figures $FIGURES | how the planner of pools scales: gap over CPU time, re-plans
-infeasible  | setup           | bench/infeasible/figures.json  | nice bench/infeasible -results bench/infeasible/results/verdicts.jsonl -figures $FIGURES | 1,000 problems without a plan: the cause and what is nearest
+infeasible  | setup           | bench/infeasible/figures.json  | nice bench/infeasible -figures $FIGURES | 1,000 problems without a plan: the cause and what is nearest
 odd         | build           | bench/odd/figures.json         | nice bench/odd -jobs 1 -figures $FIGURES | 300 problems that are tiny, huge, equal or one too many
 gate        | setup           | bench/gate/figures.json        | nice bench/gate -figures $FIGURES | false alarms and misses of plan check
 chat        | build llama     | -                              | scripts/chat.sh | profile, solve, simulate and serve a chat on a real llama-server
