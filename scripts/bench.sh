@@ -19,7 +19,7 @@ exported    | build exported  | bench/exported/figures.json    | nice bench/expo
 llm-promise | build llama     | bench/llm/promise/figures.json | bench/llm/promise -figures $FIGURES | queues simulated and served by a real llama-server
 llm-kills   | build           | bench/llm/kills/figures.json   | nice bench/llm/kills -figures $FIGURES | kill what serves language models: none lost, none answered twice
 gpu         | build           | -                              | scripts/gpu-check.sh bench/gpu | everything that needs an NVIDIA GPU, in steps, into gpu-check/
-ppipe       | setup           | bench/ppipe/figures.json       | nice bench/ppipe -data $DATA -keep bench/ppipe/results -plots bench/ppipe/results -figures $FIGURES | pooled pipelines against PPipe, from its reference data
+ppipe       | setup           | bench/ppipe/figures.json       | nice bench/ppipe -figures $FIGURES | pooled pipelines against PPipe, from its reference data
 gear        | setup           | bench/gear/figures.json        | nice bench/gear -figures $FIGURES | cascades against their baselines (-cost: what it takes)
 pard        | setup           | bench/pard/figures.json        | nice bench/pard | pipelines under one deadline: policies against each other and a bound
 dyorc       | setup           | bench/dyorc/figures.json       | nice bench/dyorc -data $DATA -figures $FIGURES | dynamic workflows against DyOrc's baselines

@@ -3,120 +3,87 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"strings"
-	"text/tabwriter"
 
-	"inferplan/formats/report"
+	"inferplan/bench/instrument"
+	"inferplan/bench/table"
 )
 
 // dnn is one model of a case, with its highest load under each algorithm.
 type dnn struct {
-	scene *scene
-	model string
-	load  map[string]float64
+	cluster, model string
+	load           map[string]float64
 }
 
 // compared is the highest load of every model of some cases under every
-// algorithm, and the mean use of device kinds by cluster and algorithm.
+// algorithm, and the use of high and low device kinds by algorithm and case.
 type compared struct {
 	dnns []dnn
-	use  map[string]map[string]map[string]*mean // cluster, algorithm, class
+	use  map[string]map[string][]float64 // algorithm, class
 }
-
-// mean collects the mean of what was added.
-type mean struct {
-	sum float64
-	n   int
-}
-
-func (m *mean) add(v float64) { m.sum += v; m.n++ }
-
-func (m *mean) value() float64 { return m.sum / float64(m.n) }
 
 // compare searches the highest loads of cases.
-func (b *bench) compare(ctx context.Context, scenes []scene, m manner, p process, of []string) (*compared, error) {
+func (b *bench) compare(scenes []scene, m manner, p process, names []string) (*compared, error) {
 	// Plans first, so that two searches of a case do not make the same one.
-	if err := each(ctx, len(scenes), func(ctx context.Context, i int) error {
-		for _, a := range of {
-			if _, err := scenes[i].plan(ctx, a); err != nil {
-				return err
+	if err := b.ForEach(len(scenes), func(ctx context.Context, i int) error {
+		for _, name := range names {
+			if _, err := scenes[i].plan(ctx, name); err != nil {
+				return fmt.Errorf("%s, %s: %w", scenes[i].name, name, err)
 			}
 		}
 		return nil
 	}); err != nil {
 		return nil, err
 	}
-	all := make([]*found, len(scenes)*len(of))
-	if err := each(ctx, len(all), func(ctx context.Context, i int) error {
-		sc, algorithm := &scenes[i/len(of)], of[i%len(of)]
-		s, err := b.subject(ctx, sc, algorithm, m.policy, m.network, p)
+	all := make([]*found, len(scenes)*len(names))
+	if err := b.ForEach(len(all), func(ctx context.Context, i int) error {
+		s, err := b.subject(ctx, &scenes[i/len(names)], names[i%len(names)], m, p)
 		if err != nil {
 			return err
-		}
-		for k := range s.near {
-			s.near[k] = b.near[nearKey(sc, algorithm, s.sc.Tables.Models[k].Name)]
 		}
 		all[i], err = s.find(ctx)
 		return err
 	}); err != nil {
 		return nil, err
 	}
-	for i, f := range all { // not before all are found, so that the order of the searches changes nothing
-		for k, name := range f.models {
-			b.near[nearKey(&scenes[i/len(of)], of[i%len(of)], name)] = int(math.Round(f.loads[k] * gridSteps))
-		}
-	}
-	out := &compared{use: map[string]map[string]map[string]*mean{}}
+	out := &compared{use: map[string]map[string][]float64{}}
 	for i := range scenes {
 		s := &scenes[i]
 		setup := setups[strings.TrimSuffix(s.cluster, "-S")]
-		classes := map[string]string{setup.high: "high", setup.low: "low"}
-		first := all[i*len(of)]
-		for k, name := range first.models {
-			d := dnn{scene: s, model: name, load: map[string]float64{}}
-			for a := range of {
-				at := slices.Index(all[i*len(of)+a].models, name)
-				if at < 0 {
-					return nil, fmt.Errorf("%s: the %s plan has no model %s", s.name, of[a], first.models[k])
+		first := all[i*len(names)]
+		for _, model := range first.models {
+			d := dnn{s.cluster, model, map[string]float64{}}
+			for a, name := range names {
+				load, ok := all[i*len(names)+a].loads[model]
+				if !ok {
+					return nil, fmt.Errorf("%s: the %s plan has no model %s", s.name, name, model)
 				}
-				d.load[of[a]] = all[i*len(of)+a].loads[at]
+				d.load[name] = load
 			}
 			out.dnns = append(out.dnns, d)
 		}
-		for a := range of {
-			for kind, u := range all[i*len(of)+a].use {
-				out.addUse(s.cluster, of[a], classes[kind], u)
-				out.addUse("", of[a], classes[kind], u)
+		for a, name := range names {
+			if out.use[name] == nil {
+				out.use[name] = map[string][]float64{}
+			}
+			for kind, share := range all[i*len(names)+a].use {
+				out.use[name][setup.class(kind)] = append(out.use[name][setup.class(kind)], share)
 			}
 		}
 	}
 	return out, nil
 }
 
-func nearKey(s *scene, algorithm, model string) string { return s.name + " " + algorithm + " " + model }
-
-func (c *compared) addUse(cluster, algorithm, class string, u float64) {
-	if c.use[cluster] == nil {
-		c.use[cluster] = map[string]map[string]*mean{}
-	}
-	if c.use[cluster][algorithm] == nil {
-		c.use[cluster][algorithm] = map[string]*mean{"high": {}, "low": {}}
-	}
-	c.use[cluster][algorithm][class].add(u)
-}
-
 // load is the mean highest load over the models of a cluster; "": of all.
 func (c *compared) load(cluster, algorithm string) float64 {
-	var m mean
+	var loads []float64
 	for i := range c.dnns {
-		if cluster == "" || c.dnns[i].scene.cluster == cluster {
-			m.add(c.dnns[i].load[algorithm])
+		if cluster == "" || c.dnns[i].cluster == cluster {
+			loads = append(loads, c.dnns[i].load[algorithm])
 		}
 	}
-	return m.value()
+	return mean(loads)
 }
 
 // ratios are how many times a plan's highest load PPipe's is, by model; models
@@ -125,7 +92,7 @@ func (c *compared) ratios(cluster, algorithm string) (ratios []float64, none int
 	for i := range c.dnns {
 		d := &c.dnns[i]
 		switch {
-		case cluster != "" && d.scene.cluster != cluster:
+		case cluster != "" && d.cluster != cluster:
 		case d.load[algorithm] == 0:
 			none++
 		default:
@@ -135,17 +102,17 @@ func (c *compared) ratios(cluster, algorithm string) (ratios []float64, none int
 	return ratios, none
 }
 
-// gain writes what PPipe brings over an algorithm: the mean of the ratios of
+// gain says what PPipe brings over an algorithm: the mean of the ratios of
 // single models, with its 95 % interval over models.
 func (c *compared) gain(cluster, algorithm string) string {
 	ratios, none := c.ratios(cluster, algorithm)
-	if len(ratios) == 0 {
+	if len(ratios) == 0 || algorithm == "PPipe" {
 		return "-"
 	}
-	m, lo, _ := report.MeanInterval(ratios, 0.95)
-	text := fmt.Sprintf("%+.1f %%", 100*(m-1))
-	if cluster == "" && len(ratios) > 1 {
-		text += fmt.Sprintf(" ± %.1f", 100*(m-lo))
+	ratio, interval := instrument.Mean(ratios)
+	text := fmt.Sprintf("%+.1f %%", 100*(ratio-1))
+	if cluster == "" && interval != nil {
+		text += fmt.Sprintf(" ± %.1f", 100*(ratio-interval[0]))
 	}
 	if none > 0 {
 		text += fmt.Sprintf(" (%d at none)", none)
@@ -153,43 +120,37 @@ func (c *compared) gain(cluster, algorithm string) string {
 	return text
 }
 
-func (c *compared) usage(cluster, algorithm, class string) string {
-	m := c.use[cluster][algorithm]
-	if m == nil || m[class].n == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.3f", m[class].value())
-}
-
-func (c *compared) clusters() []string {
-	seen := map[string]bool{}
-	for i := range c.dnns {
-		seen[c.dnns[i].scene.cluster] = true
-	}
-	return slices.Sorted(maps.Keys(seen))
-}
-
-// rows writes a row per algorithm.
-func (c *compared) rows(w *tabwriter.Writer, lead string, of []string, columns []string) {
-	for _, a := range of {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%.3f", lead, a, len(c.dnns), c.load("", a))
-		if a == "PPipe" {
-			fmt.Fprintf(w, "\t-\t-")
-		} else {
-			fmt.Fprintf(w, "\t%s\t%+.1f %%", c.gain("", a), 100*(c.load("", "PPipe")/c.load("", a)-1))
-		}
-		fmt.Fprintf(w, "\t%s\t%s", c.usage("", a, "high"), c.usage("", a, "low"))
+// rows adds a row per algorithm, with columns for some clusters.
+func (c *compared) rows(t *table.Table, cases, arrivals string, m manner, columns []string) {
+	for _, a := range algorithms {
+		row := []any{cases, arrivals, fmt.Sprintf("%s, %s", m.policy, m.network), a, len(c.dnns), fmt.Sprintf("%.3f", c.load("", a)), c.gain("", a),
+			fmt.Sprintf("%+.1f %%", 100*(c.load("", "PPipe")/c.load("", a)-1)), fmt.Sprintf("%.3f", mean(c.use[a]["high"])), fmt.Sprintf("%.3f", mean(c.use[a]["low"]))}
 		for _, cluster := range columns {
-			switch {
-			case !slices.Contains(c.clusters(), cluster):
-				fmt.Fprint(w, "\t")
-			case a == "PPipe":
-				fmt.Fprintf(w, "\t%.3f", c.load(cluster, a))
-			default:
-				fmt.Fprintf(w, "\t%.3f, %s", c.load(cluster, a), c.gain(cluster, a))
+			cell := ""
+			if load := c.load(cluster, a); !math.IsNaN(load) {
+				cell = fmt.Sprintf("%.3f, %s", load, c.gain(cluster, a))
 			}
+			row = append(row, cell)
 		}
-		fmt.Fprintln(w)
+		t.Add(row...)
 	}
-	w.Flush()
+}
+
+// gains states PPipe's highest load over that of the other algorithms where the paper has a figure: of Poisson arrivals, and of a bursty
+// trace as which gamma gaps of CV 1.5 stand.
+func (b *bench) gains(c *compared, family, command string, p process) {
+	paper := map[string]map[string]float64{"poisson": {"NP": 48, "DART-r": 32}, "gamma:1.5": {"NP": 75, "DART-r": 36}}[p.name]
+	for _, a := range []string{"NP", "DART-r"} {
+		ratios, none := c.ratios("", a)
+		if len(ratios) < 2 || paper == nil {
+			continue
+		}
+		ratio, interval := instrument.Mean(ratios)
+		f := instrument.Limited(fmt.Sprintf("highest load of PPipe above that of %s, mean of ratios, %s, %s, %s on %s", a, family, p.name, asArtifact.policy, asArtifact.network),
+			"PPipe (USENIX ATC 2025), figure 6", "at least", paper[a], "%", []float64{100 * (ratio - 1)})
+		f.Interval = &[2]float64{100 * (interval[0] - 1), 100 * (interval[1] - 1)}
+		f.Note = fmt.Sprintf("%d DNNs, %d of them at no load; PPipe %.3f, %s %.3f", len(c.dnns), none, c.load("", "PPipe"), a, c.load("", a))
+		f.Command = command
+		b.Figure(f)
+	}
 }
