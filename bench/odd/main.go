@@ -47,8 +47,8 @@ func main() {
 // search holds the runs of plan solve on a problem: one to the end, and one that was interrupted if the first took long enough.
 type search struct {
 	*mutant.Odd
-	flags     []string
-	full, cut *usage
+	flags             []string
+	complete, stopped *usage
 }
 
 // solve solves a problem.
@@ -74,18 +74,18 @@ func solve(ctx context.Context, problem *mutant.Odd) (*search, error) {
 		}
 		args = append(args, "--"+role, path)
 	}
-	if s.full, err = run(ctx, args, time.Hour); err != nil || s.full.wall < worthCut {
+	if s.complete, err = run(ctx, args, time.Hour); err != nil || s.complete.wall < worthCut {
 		return s, err
 	}
-	moment := rand.New(rand.NewPCG(problem.Seed, 8)).Float64() * float64(s.full.wall)
-	s.cut, err = run(ctx, args, time.Duration(moment))
+	moment := rand.New(rand.NewPCG(problem.Seed, 8)).Float64() * float64(s.complete.wall)
+	s.stopped, err = run(ctx, args, time.Duration(moment))
 	return s, err
 }
 
 // failed returns whether a search ended with an exit code that says neither that there is a plan or none, nor that the input is bad,
 // nor that it was interrupted.
 func (s *search) failed() bool {
-	return !slices.Contains([]int{0, 2, 3}, s.full.code) || s.cut != nil && !slices.Contains([]int{0, 2, 3, interrupted}, s.cut.code)
+	return !slices.Contains([]int{0, 2, 3}, s.complete.code) || s.stopped != nil && !slices.Contains([]int{0, 2, 3, codeInterrupted}, s.stopped.code)
 }
 
 // odd solves the problems.
@@ -103,23 +103,23 @@ func (b *bench) odd(r *instrument.Run, t *table.Table) error {
 		return err
 	}
 	var cpu, memory, after, failures float64
-	plans, stopped := 0, 0
+	plans, numStopped := 0, 0
 	for _, s := range list {
-		cpu, memory = max(cpu, s.full.cpu), max(memory, s.full.memory)
-		if s.full.code == 0 {
+		cpu, memory = max(cpu, s.complete.cpu), max(memory, s.complete.memory)
+		if s.complete.code == 0 {
 			plans++
 		}
-		cut := &usage{}
-		if s.cut != nil && s.cut.code == interrupted {
-			cut = s.cut
-			after = max(after, cut.after)
-			stopped++
+		stopped := &usage{}
+		if s.stopped != nil && s.stopped.code == codeInterrupted {
+			stopped = s.stopped
+			after = max(after, stopped.after)
+			numStopped++
 		}
 		if s.failed() {
 			failures++
 		}
-		if s.failed() || s.full.cpu > mostCPU || s.full.memory > mostMemory || cut.after > mostAfter {
-			t.Add(s.Seed, s.Kind+": "+strings.Join(s.What, ", "), strings.Join(s.flags, " "), s.full.code, s.full.cpu, s.full.memory, cut.after, cut.code, s.full.last+" "+cut.last)
+		if s.failed() || s.complete.cpu > mostCPU || s.complete.memory > mostMemory || stopped.after > mostAfter {
+			t.Add(s.Seed, s.Kind+": "+strings.Join(s.What, ", "), strings.Join(s.flags, " "), s.complete.code, s.complete.cpu, s.complete.memory, stopped.after, stopped.code, s.complete.last+" "+stopped.last)
 		}
 	}
 	const source = "drawn problems of all kinds that are tiny, huge, equal or one too many"
@@ -128,7 +128,7 @@ func (b *bench) odd(r *instrument.Run, t *table.Table) error {
 	r.Figure(most)
 	r.AtMost("odd problems: most memory, MiB", source, mostMemory, "", memory)
 	ends := instrument.Limited("odd problems: most CPU from Ctrl-C to the end, s", source, "at most", mostAfter, "", []float64{after})
-	ends.Note = fmt.Sprintf("%d were interrupted", stopped)
+	ends.Note = fmt.Sprintf("%d were interrupted", numStopped)
 	r.Figure(ends)
 	r.Exactly("odd problems that end with an exit code of a failure", source, 0, "", failures)
 	return nil

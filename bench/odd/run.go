@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	interrupted = 4  // exit code
-	patience    = 30 // seconds of CPU, then a search is killed
+	codeInterrupted = 4  // exit code
+	patience        = 30 // seconds of CPU, then a search is killed
 )
 
 // usage holds what a process used, and how it ended.
@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string, interrupt time.Duration) (*usage, e
 		out.after = max(0, out.cpu-before.Seconds())
 	}
 	if by, ok := state.Sys().(syscall.WaitStatus); ok && by.Signaled() && by.Signal() == syscall.SIGINT {
-		out.code = interrupted // before it took signals
+		out.code = codeInterrupted // before it took signals
 	}
 	if resources, ok := state.SysUsage().(*syscall.Rusage); ok {
 		out.memory = float64(resources.Maxrss >> 10)

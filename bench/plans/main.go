@@ -52,10 +52,10 @@ func (b *bench) plans(r *instrument.Run, t *table.Table) error {
 	if err != nil {
 		return err
 	}
-	before, now := map[string]result{}, map[string]result{}
+	previous, results := map[string]result{}, map[string]result{}
 	if b.against != "" {
 		data, err := os.ReadFile(b.against)
-		if err := errors.Join(err, json.Unmarshal(data, &before)); err != nil {
+		if err := errors.Join(err, json.Unmarshal(data, &previous)); err != nil {
 			return fmt.Errorf("reading what was recorded (-against): %w", err)
 		}
 	}
@@ -67,57 +67,57 @@ func (b *bench) plans(r *instrument.Run, t *table.Table) error {
 		}
 		began := cputime.Used()
 		res, err := planner.Solve(r.Ctx, c.Inputs, planner.Options{Values: c.Values, SkipNearest: true}, highs.Solver{}, nil)
-		found, value := result{CPU: (cputime.Used() - began).Seconds()}, "infeasible"
+		current, value := result{CPU: (cputime.Used() - began).Seconds()}, "infeasible"
 		if infeasible, ok := errors.AsType[*planner.InfeasibleError](err); ok {
-			found.Infeasible, err = infeasible.Error(), nil
+			current.Infeasible, err = infeasible.Error(), nil
 		} else if err == nil {
-			found.Plan.Plan, value = res.Plan, fmt.Sprintf("%.8g", res.Plan.Objective.Value)
+			current.Plan.Plan, value = res.Plan, fmt.Sprintf("%.8g", res.Plan.Objective.Value)
 		}
 		if err := errors.Join(err, r.Ctx.Err()); err != nil {
 			return fmt.Errorf("%s: %w", c.Name, err)
 		}
-		earlier, ok := before[c.Name]
+		earlier, ok := previous[c.Name]
 		if !ok {
-			earlier = found
+			earlier = current
 		}
-		changes, losses := c.compare(&earlier, &found)
-		if cpu, cpuBefore = cpu+found.CPU, cpuBefore+earlier.CPU; len(losses) > 0 {
+		changes, losses := c.compare(&earlier, &current)
+		if cpu, cpuBefore = cpu+current.CPU, cpuBefore+earlier.CPU; len(losses) > 0 {
 			worse++
 		}
-		t.Add(c.set, c.Name, value, fmt.Sprintf("%.2f", found.CPU), fmt.Sprintf("%.2f", earlier.CPU), changes, strings.Join(losses, "; "))
-		fmt.Fprintf(r.Log, "%s/%s: %s in %.2f s\n", c.set, c.Name, value, found.CPU)
-		now[c.Name] = found
+		t.Add(c.set, c.Name, value, fmt.Sprintf("%.2f", current.CPU), fmt.Sprintf("%.2f", earlier.CPU), changes, strings.Join(losses, "; "))
+		fmt.Fprintf(r.Log, "%s/%s: %s in %.2f s\n", c.set, c.Name, value, current.CPU)
+		results[c.Name] = current
 	}
 	r.Exactly("cases that are worse", "the plans that another commit recorded", 0, "", worse)
 	r.AtMost("CPU time of all cases over that before", "the plans that another commit recorded", 1.1, "times", cpu/cpuBefore)
 	if b.record == "" {
 		return nil
 	}
-	data, err := json.Marshal(now)
+	data, err := json.Marshal(results)
 	return errors.Join(err, os.WriteFile(b.record, data, 0o644))
 }
 
 // compare returns how many changes there are in a plan, and those that are worse: what it states, what plan check finds, and
 // twice the CPU time in a case that takes more than a second.
-func (c *planCase) compare(before, now *result) (changes int, losses []string) {
-	if now.Plan.Plan == nil || before.Plan.Plan == nil {
-		if now.Infeasible == before.Infeasible {
+func (c *planCase) compare(earlier, current *result) (changes int, losses []string) {
+	if current.Plan.Plan == nil || earlier.Plan.Plan == nil {
+		if current.Infeasible == earlier.Infeasible {
 			return 0, nil
 		}
-		return 1, []string{fmt.Sprintf("infeasible: %q, before %q", now.Infeasible, before.Infeasible)}
+		return 1, []string{fmt.Sprintf("infeasible: %q, before %q", current.Infeasible, earlier.Infeasible)}
 	}
-	all := planner.Diff(before.Plan.Plan, now.Plan.Plan).Changes
+	all := planner.Diff(earlier.Plan.Plan, current.Plan.Plan).Changes
 	for i := range all {
 		if all[i].Section == "objective" && (all[i].Note == "worse" || all[i].Kind == diff.Removed) {
 			losses = append(losses, all[i].String())
 		}
 	}
-	for _, finding := range check.Recompute(now.Plan.Plan, c.Inputs.Profile, c.Inputs.Cluster, c.Inputs.Workload) {
+	for _, finding := range check.Recompute(current.Plan.Plan, c.Inputs.Profile, c.Inputs.Cluster, c.Inputs.Workload) {
 		if finding.Severity == check.Error {
 			losses = append(losses, finding.String())
 		}
 	}
-	if now.CPU > max(1, 2*before.CPU) {
+	if current.CPU > max(1, 2*earlier.CPU) {
 		losses = append(losses, "CPU time")
 	}
 	return len(all), losses

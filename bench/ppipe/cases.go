@@ -32,13 +32,13 @@ type scene struct {
 	b                            *bench
 	name, family, group, cluster string
 	ref                          *reference.Plan // the recorded PPipe plan; nil if there is none
-	taken                        []string        // algorithms whose recorded plan is taken; those of others are ours
+	recordedPlans                []string        // algorithms whose plan is the recorded one; those of others are ours
 	inputs                       func(ctx context.Context, algorithm string) (planner.Inputs, planner.Options, error)
 }
 
 // plan returns the plan of an algorithm.
 func (s *scene) plan(ctx context.Context, algorithm string) (*formats.Plan, error) {
-	if slices.Contains(s.taken, algorithm) {
+	if slices.Contains(s.recordedPlans, algorithm) {
 		ref, err := reference.Find(s.b.plans, recorded.PlansFile, s.ref.Case, algorithm)
 		if err != nil {
 			return nil, err
@@ -65,7 +65,7 @@ func (s *scene) rates(ctx context.Context) (map[string]float64, error) {
 	out := map[string]float64{}
 	for _, served := range p.ServedModels() {
 		out[served.Model] = served.RPS
-		if len(s.taken) > 0 {
+		if len(s.recordedPlans) > 0 {
 			out[served.Model] = math.Floor(served.RPS)
 		}
 	}
@@ -73,14 +73,14 @@ func (s *scene) rates(ctx context.Context) (map[string]float64, error) {
 }
 
 // recorded are the cases of the artifact's own plans, with its plans of some algorithms.
-func (b *bench) recorded(taken ...string) []scene {
+func (b *bench) recorded(recordedPlans ...string) []scene {
 	var out []scene
 	for i := range b.plans {
 		ref := &b.plans[i]
 		if ref.Algorithm != "PPipe" || ref.Empty {
 			continue
 		}
-		out = append(out, scene{b: b, name: ref.Case, family: ref.Family, group: ref.Group, cluster: ref.Cluster, ref: ref, taken: taken,
+		out = append(out, scene{b: b, name: ref.Case, family: ref.Family, group: ref.Group, cluster: ref.Cluster, ref: ref, recordedPlans: recordedPlans,
 			inputs: func(_ context.Context, algorithm string) (in planner.Inputs, opt planner.Options, err error) {
 				ref, err := reference.Find(b.plans, recorded.PlansFile, ref.Case, algorithm)
 				if err != nil {

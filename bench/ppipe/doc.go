@@ -11,7 +11,7 @@
 //	cases.go        cases, recorded or planned by us
 //	arrivals.go     kinds of arrivals
 //	search.go       points of load that are simulated, and the highest that attains
-//	compared.go     the highest loads of algorithms against each other
+//	comparison.go   the highest loads of algorithms against each other
 //	loads.go        parts that compare so: load, small, sensitivity, baselines, and curve
 //	networks.go     parts transfer and links: what the network does to the highest load
 //	objective.go    parts objective, headline and gaps: what plans state

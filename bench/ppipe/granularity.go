@@ -61,7 +61,7 @@ func (b *bench) blocks(r *instrument.Run, t *table.Table) error {
 			opt.Set("max-partitions", 3)
 			opt.Set("gap", 2e-2)
 		}
-		rows := make([]*solved, len(granularities))
+		rows := make([]*solution, len(granularities))
 		if err := r.ForEach(len(rows), func(ctx context.Context, i int) (err error) {
 			in, opt := in, opt
 			if opt.Set("blocks", max(0, granularities[i])); granularities[i] >= 0 {

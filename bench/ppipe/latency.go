@@ -22,9 +22,9 @@ var latencyLoads = []float64{.05, .1, .2, .3, .5, .7, .8, .9, 1, 1.1}
 
 const lowLoad = .3 // up to which the median is held against an idle path
 
-// eager are the manners of reserve: what waits goes as soon as its path is free, or waits for a fuller
+// manners are those of reserve: what waits goes as soon as its path is free, or waits for a fuller
 // batch until the last moment of the SLO, as in PPipe.
-var eager = []struct {
+var manners = []struct {
 	name  string
 	value float64
 }{{"at once", 1}, {"waiting", 0}}
@@ -65,22 +65,22 @@ func (b *bench) latency(_ *instrument.Run, t *table.Table) error {
 		return err
 	}
 	for _, p := range []process{poisson, gamma(2)} {
-		results := make([]*sweep, len(all)*len(eager))
+		results := make([]*sweep, len(all)*len(manners))
 		if err := b.ForEach(len(results), func(ctx context.Context, i int) (err error) {
-			results[i], err = b.sweep(ctx, &all[i/len(eager)], p, eager[i%len(eager)].value)
+			results[i], err = b.sweep(ctx, &all[i/len(manners)], p, manners[i%len(manners)].value)
 			return err
 		}); err != nil {
 			return err
 		}
 		sets := map[string][]*sweep{} // a sweep for each manner
 		for i, result := range results {
-			set := setOf(&all[i/len(eager)])
+			set := setOf(&all[i/len(manners)])
 			if sets[set] == nil {
-				for range eager {
+				for range manners {
 					sets[set] = append(sets[set], &sweep{Loads: make([]latencies, len(latencyLoads))})
 				}
 			}
-			sum := sets[set][i%len(eager)]
+			sum := sets[set][i%len(manners)]
 			sum.Highest = append(sum.Highest, result.Highest...)
 			for k := range result.Loads {
 				sum.Loads[k].add(&result.Loads[k])
@@ -90,12 +90,12 @@ func (b *bench) latency(_ *instrument.Run, t *table.Table) error {
 			for k, load := range latencyLoads {
 				for m, sum := range sets[set] {
 					l := &sum.Loads[k]
-					t.Add(set, p.name, load, eager[m].name, fmt.Sprintf("%.2f", mean(l.P50)), fmt.Sprintf("%.2f", slices.Max(l.P50)), fmt.Sprintf("%.2f", mean(l.P99)), fmt.Sprintf("%.2f", mean(l.OfSLO)), fmt.Sprintf("%.5f", mean(l.Attained)))
+					t.Add(set, p.name, load, manners[m].name, fmt.Sprintf("%.2f", mean(l.P50)), fmt.Sprintf("%.2f", slices.Max(l.P50)), fmt.Sprintf("%.2f", mean(l.P99)), fmt.Sprintf("%.2f", mean(l.OfSLO)), fmt.Sprintf("%.5f", mean(l.Attained)))
 				}
 			}
-			once, waiting := sets[set][0], sets[set][1]
-			t.Note("%s, %s: highest load at .99 %.4f at once, %.4f waiting", set, p.name, mean(once.Highest), mean(waiting.Highest))
-			b.latencyFigures(set+", "+p.name, once, waiting)
+			atOnce, waiting := sets[set][0], sets[set][1]
+			t.Note("%s, %s: highest load at .99 %.4f at once, %.4f waiting", set, p.name, mean(atOnce.Highest), mean(waiting.Highest))
+			b.latencyFigures(set+", "+p.name, atOnce, waiting)
 		}
 		if err := b.plotLatency(p, sets); err != nil {
 			return err
@@ -153,17 +153,17 @@ func idlePath(t *policy.Tables, model int32) time.Duration {
 }
 
 // latencyFigures states what was asked of a set of cases.
-func (b *bench) latencyFigures(set string, once, waiting *sweep) {
+func (b *bench) latencyFigures(set string, atOnce, waiting *sweep) {
 	worst := 0.0
 	for k, load := range latencyLoads {
 		if load <= lowLoad {
-			worst = max(worst, slices.Max(once.Loads[k].P50))
+			worst = max(worst, slices.Max(atOnce.Loads[k].P50))
 		}
 	}
 	full := slices.Index(latencyLoads, 1)
-	lost := 100 * (mean(waiting.Loads[full].Attained) - mean(once.Loads[full].Attained))
-	less := 100 * (1 - mean(once.Highest)/mean(waiting.Highest))
-	note := fmt.Sprintf("%d models, %d runs of %v", len(once.Highest), b.runs, b.duration)
+	lost := 100 * (mean(waiting.Loads[full].Attained) - mean(atOnce.Loads[full].Attained))
+	less := 100 * (1 - mean(atOnce.Highest)/mean(waiting.Highest))
+	note := fmt.Sprintf("%d models, %d runs of %v", len(atOnce.Highest), b.runs, b.duration)
 	b.state("p50 over the sum of batch-1 times and transfers, most of models at loads up to .3, "+set, "own", "at most", 1.3, "", note, worst)
 	b.state("attainment at load 1 lost by going at once, "+set, "own", "at most", .1, "points", note, lost)
 	b.state("highest load at .99 lost by going at once, mean of models, "+set, "own", "at most", .2, "%", note+", in steps of .005", less)
@@ -172,9 +172,9 @@ func (b *bench) latencyFigures(set string, once, waiting *sweep) {
 // plotLatency draws the latencies of all sets over the load.
 func (b *bench) plotLatency(p process, sets map[string][]*sweep) error {
 	panel := picture.Panel{Title: "Latency over that of an idle path, " + p.name, Vertical: "times", FromZero: true}
-	for m := range eager {
-		p50 := picture.Line{Name: "p50, " + eager[m].name, Marks: true}
-		p99 := picture.Line{Name: "p99, " + eager[m].name, Marks: true}
+	for m := range manners {
+		p50 := picture.Line{Name: "p50, " + manners[m].name, Marks: true}
+		p99 := picture.Line{Name: "p99, " + manners[m].name, Marks: true}
 		for k, load := range latencyLoads {
 			var l latencies
 			for _, set := range slices.Sorted(maps.Keys(sets)) {

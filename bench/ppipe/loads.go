@@ -67,27 +67,27 @@ func (b *bench) load(_ *instrument.Run, t *table.Table) error {
 // baselines holds our NP and DART-r plans of recorded cases against the recorded ones:
 // the highest load of each DNN, where load 1 is the promise of the recorded PPipe plan.
 func (b *bench) baselines(_ *instrument.Run, t *table.Table) error {
-	theirs, err := b.scenes("^maf19/", b.recorded(algorithms...))
+	recordedCases, err := b.scenes("^maf19/", b.recorded(algorithms...))
 	if err != nil {
 		return err
 	}
-	ours, err := b.scenes("^maf19/", b.recorded("PPipe")) // whose other plans are ours
+	ownCases, err := b.scenes("^maf19/", b.recorded("PPipe")) // whose other plans are ours
 	if err != nil {
 		return err
 	}
-	before, err := b.compare(theirs, asArtifact, poisson, algorithms)
+	recordedLoads, err := b.compare(recordedCases, asArtifact, poisson, algorithms)
 	if err != nil {
 		return err
 	}
-	now, err := b.compare(ours, asArtifact, poisson, algorithms)
+	ownLoads, err := b.compare(ownCases, asArtifact, poisson, algorithms)
 	if err != nil {
 		return err
 	}
-	before.rows(t, "recorded", poisson.name, asArtifact, nil)
-	now.rows(t, "ours", poisson.name, asArtifact, nil)
+	recordedLoads.rows(t, "recorded", poisson.name, asArtifact, nil)
+	ownLoads.rows(t, "ours", poisson.name, asArtifact, nil)
 	for _, a := range []string{"DART-r", "NP"} {
-		b.state(fmt.Sprintf("highest load of our %s plans over that of the recorded ones, mean of %d DNNs", a, len(now.dnns)), "PPipe (USENIX ATC 2025), recorded plans", "at least", -0.01, "",
-			fmt.Sprintf("ours %.3f, recorded %.3f; Poisson, the artifact's dispatch", now.load("", a), before.load("", a)), now.load("", a)-before.load("", a))
+		b.state(fmt.Sprintf("highest load of our %s plans over that of the recorded ones, mean of %d DNNs", a, len(ownLoads.dnns)), "PPipe (USENIX ATC 2025), recorded plans", "at least", -0.01, "",
+			fmt.Sprintf("ours %.3f, recorded %.3f; Poisson, the artifact's dispatch", ownLoads.load("", a), recordedLoads.load("", a)), ownLoads.load("", a)-recordedLoads.load("", a))
 	}
 	return nil
 }
@@ -113,7 +113,7 @@ func (b *bench) curve(r *instrument.Run, t *table.Table) error {
 			for step := 2; step <= gridSteps; step += 2 {
 				var attainments []float64
 				for m := range s.sc.Tables.Models {
-					p, err := s.at(r.Ctx, m, step)
+					p, err := s.simulate(r.Ctx, m, step)
 					if err != nil {
 						return err
 					}
@@ -201,7 +201,7 @@ func (b *bench) sensitivity(r *instrument.Run, t *table.Table) error {
 }
 
 // sensitivityAt compares plans at a setting, and returns PPipe's requests/s by model: planned and sustained.
-func (b *bench) sensitivityAt(ctx context.Context, v variation, label string) (map[string][2]float64, *compared, error) {
+func (b *bench) sensitivityAt(ctx context.Context, v variation, label string) (map[string][2]float64, *comparison, error) {
 	scenes, err := b.scenes(".", b.singly("sensitivity", "HC1-S", label, v))
 	if err != nil {
 		return nil, nil, err

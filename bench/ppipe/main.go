@@ -102,8 +102,8 @@ func (b *bench) scenes(expression string, from ...[]scene) ([]scene, error) {
 	return out, nil
 }
 
-// solved holds the results of a solve.
-type solved struct {
+// solution holds the results of a solve.
+type solution struct {
 	Plan       kept.Plan
 	Relaxation float64             // bound of the first phase
 	Incumbents []planner.Incumbent // plans that were better than all before
@@ -111,15 +111,15 @@ type solved struct {
 }
 
 // solve plans documents and keeps the plan.
-func (b *bench) solve(ctx context.Context, name string, in planner.Inputs, opt planner.Options) (*solved, error) {
+func (b *bench) solve(ctx context.Context, name string, in planner.Inputs, opt planner.Options) (*solution, error) {
 	key := fmt.Sprintf("plan %s %s", name, keyOf(b.digest, in.Cluster, in.Workload, opt))
-	return instrument.Measured(b.Run, key, func() (*solved, error) {
+	return instrument.Measured(b.Run, key, func() (*solution, error) {
 		began := cputime.Used()
 		res, err := planner.Solve(ctx, in, opt, highs.Solver{}, nil)
 		if err != nil {
 			return nil, err
 		}
-		out := &solved{Plan: kept.Plan{Plan: res.Plan}, Incumbents: res.Incumbents, CPU: (cputime.Used() - began).Seconds()}
+		out := &solution{Plan: kept.Plan{Plan: res.Plan}, Incumbents: res.Incumbents, CPU: (cputime.Used() - began).Seconds()}
 		if len(res.Phases) > 0 && !math.IsInf(res.Phases[0].Bound, 0) {
 			out.Relaxation = res.Phases[0].Bound
 		}

@@ -31,7 +31,7 @@ func (b *bench) transfer(_ *instrument.Run, t *table.Table) error {
 			return err
 		}
 		loads[i] = slices.Min(slices.Collect(maps.Values(f.loads)))
-		p, err := s.at(ctx, everyone, gridSteps*9/10)
+		p, err := s.simulate(ctx, everyone, gridSteps*9/10)
 		if err != nil {
 			return err
 		}

@@ -37,8 +37,8 @@ func (b *bench) objective(r *instrument.Run, t *table.Table) error {
 		if i := slices.IndexFunc(out.Incumbents, func(i planner.Incumbent) bool { return i.Value >= s.ref.Objective*(1-1e-4) }); i >= 0 {
 			took = fmt.Sprintf("%.0f", out.Incumbents[i].CPUMS)
 		}
-		o, theirs := &out.Plan.Objective, s.ref.Objective
-		t.Add(s.name, fmt.Sprintf("%.2f", o.Value), fmt.Sprintf("%.2f", theirs), fmt.Sprintf("%+.3f %%", 100*(o.Value/theirs-1)), fmt.Sprintf("%.2f", *o.Bound), fmt.Sprintf("%.4f %%", 100**o.Gap), took, fmt.Sprintf("%.1f", out.CPU))
+		o, recorded := &out.Plan.Objective, s.ref.Objective
+		t.Add(s.name, fmt.Sprintf("%.2f", o.Value), fmt.Sprintf("%.2f", recorded), fmt.Sprintf("%+.3f %%", 100*(o.Value/recorded-1)), fmt.Sprintf("%.2f", *o.Bound), fmt.Sprintf("%.4f %%", 100**o.Gap), took, fmt.Sprintf("%.1f", out.CPU))
 	}
 	return nil
 }
@@ -50,14 +50,14 @@ func (b *bench) headline(r *instrument.Run, t *table.Table) error {
 	if err != nil {
 		return err
 	}
-	var auto, finer, cpu []float64
+	var auto, fineRatios, cpu []float64
 	for i := range all {
 		s := &all[i]
-		theirs := math.Inf(1)
+		artifactRate := math.Inf(1)
 		for k := range s.ref.DNNs {
-			theirs = min(theirs, b.sustained(s.ref, s.ref.DNNs[k].Model)*s.ref.DNNs[k].RPS/s.ref.Weights[k])
+			artifactRate = min(artifactRate, b.sustained(s.ref, s.ref.DNNs[k].Model)*s.ref.DNNs[k].RPS/s.ref.Weights[k])
 		}
-		if theirs == 0 || math.IsInf(theirs, 0) {
+		if artifactRate == 0 || math.IsInf(artifactRate, 0) {
 			t.Note("%s: no load recorded at which every model attains", s.name)
 			continue
 		}
@@ -65,7 +65,7 @@ func (b *bench) headline(r *instrument.Run, t *table.Table) error {
 		if err != nil {
 			return err
 		}
-		ours, err := b.certified(r.Ctx, s.name, in, opt)
+		ownMargin, err := b.certified(r.Ctx, s.name, in, opt)
 		if err != nil {
 			return err
 		}
@@ -81,14 +81,14 @@ func (b *bench) headline(r *instrument.Run, t *table.Table) error {
 		if err != nil {
 			return err
 		}
-		finely, err := b.finely(r.Ctx, s)
+		fineRate, err := b.finely(r.Ctx, s)
 		if err != nil {
 			return err
 		}
 		certified := leastRate(a.Plan.Plan)
-		auto, finer, cpu = append(auto, certified/theirs), append(finer, certified/finely), append(cpu, a.CPU)
+		auto, fineRatios, cpu = append(auto, certified/artifactRate), append(fineRatios, certified/fineRate), append(cpu, a.CPU)
 		row := []any{s.name}
-		for _, v := range []float64{theirs, finely, ours, ours / theirs, certified, certified / theirs, certified / finely, certified / ours} {
+		for _, v := range []float64{artifactRate, fineRate, ownMargin, ownMargin / artifactRate, certified, certified / artifactRate, certified / fineRate, certified / ownMargin} {
 			row = append(row, fmt.Sprintf("%.3f", v))
 		}
 		t.Add(append(row, headroom(a.Plan.Plan), fmt.Sprintf("%.1f", a.CPU), fmt.Sprintf("%.3f", certified / *free.Plan.Objective.Bound))...)
@@ -96,7 +96,7 @@ func (b *bench) headline(r *instrument.Run, t *table.Table) error {
 	if len(auto) == 0 {
 		return errNoCase
 	}
-	source, note := "PPipe's artifact, maf19", fmt.Sprintf("%d cases; against the artifact's plans in steps of .01 %.3f", len(auto), mean(finer))
+	source, note := "PPipe's artifact, maf19", fmt.Sprintf("%d cases; against the artifact's plans in steps of .01 %.3f", len(auto), mean(fineRatios))
 	b.state("certified rps of --margin auto over the artifact's, mean of cases", source, "at least", 1.25, "", note, mean(auto))
 	b.state("certified rps of --margin auto over the artifact's, least of cases", source, "at least", 1, "", note, slices.Min(auto))
 	b.state("CPU time of --margin auto, most of a case", "own", "at most", 10, "s", note, slices.Max(cpu))

@@ -88,8 +88,8 @@ func (q *requests) attained() float64 {
 	return 1 - float64(q.Lost)/float64(q.All)
 }
 
-// at simulates a step of the grid, for one model or for everyone. Models that share nothing are simulated alone.
-func (s *subject) at(ctx context.Context, model, step int) (*point, error) {
+// simulate simulates a step of the grid, for one model or for everyone. Models that share nothing are simulated alone.
+func (s *subject) simulate(ctx context.Context, model, step int) (*point, error) {
 	sc := *s.sc
 	sc.Load = float64(step) / gridSteps
 	if s.alone && model != everyone {
@@ -132,7 +132,7 @@ func (s *subject) highest(ctx context.Context, model int) (int, error) {
 	good, bad := 0, gridSteps+1
 	at := max(1, min(int(math.Floor(s.planned[model]*gridSteps+1e-9)), gridSteps))
 	for width := 1; bad-good > 1; width *= 2 {
-		p, err := s.at(ctx, model, at)
+		p, err := s.simulate(ctx, model, at)
 		if err != nil {
 			return 0, err
 		}
@@ -149,18 +149,18 @@ func (s *subject) highest(ctx context.Context, model int) (int, error) {
 	return good, nil
 }
 
-// found is the highest load of every model of a case, and the use of device
+// highestLoads is the highest load of every model of a case, and the use of device
 // kinds there: each model at its own highest load where models are simulated
 // alone, else all at the least of them.
-type found struct {
+type highestLoads struct {
 	models []string
 	loads  map[string]float64 // by model
 	use    map[string]float64 // by device kind
 }
 
 // find searches the highest loads.
-func (s *subject) find(ctx context.Context) (*found, error) {
-	out := &found{loads: map[string]float64{}, use: map[string]float64{}}
+func (s *subject) find(ctx context.Context) (*highestLoads, error) {
+	out := &highestLoads{loads: map[string]float64{}, use: map[string]float64{}}
 	steps := make([]int, len(s.sc.Tables.Models))
 	for m := range steps {
 		var err error
@@ -177,7 +177,7 @@ func (s *subject) find(ctx context.Context) (*found, error) {
 		if step == 0 {
 			continue
 		}
-		p, err := s.at(ctx, m, step)
+		p, err := s.simulate(ctx, m, step)
 		if err != nil {
 			return nil, err
 		}

@@ -27,7 +27,7 @@ func TestSearchAgainstGrid(t *testing.T) {
 						passes := make([]bool, gridSteps+2)
 						passes[0] = true
 						for step := 1; step <= gridSteps; step++ {
-							p, err := s.at(ctx, model, step)
+							p, err := s.simulate(ctx, model, step)
 							if err != nil {
 								return err
 							}

@@ -16,15 +16,15 @@ type dnn struct {
 	load           map[string]float64
 }
 
-// compared is the highest load of every model of some cases under every
+// comparison is the highest load of every model of some cases under every
 // algorithm, and the use of high and low device kinds by algorithm and case.
-type compared struct {
+type comparison struct {
 	dnns []dnn
 	use  map[string]map[string][]float64 // algorithm, class
 }
 
 // compare searches the highest loads of cases.
-func (b *bench) compare(scenes []scene, m manner, p process, names []string) (*compared, error) {
+func (b *bench) compare(scenes []scene, m manner, p process, names []string) (*comparison, error) {
 	// Plans first, so that two searches of a case do not make the same one.
 	if err := b.ForEach(len(scenes), func(ctx context.Context, i int) error {
 		for _, name := range names {
@@ -36,7 +36,7 @@ func (b *bench) compare(scenes []scene, m manner, p process, names []string) (*c
 	}); err != nil {
 		return nil, err
 	}
-	all := make([]*found, len(scenes)*len(names))
+	all := make([]*highestLoads, len(scenes)*len(names))
 	if err := b.ForEach(len(all), func(ctx context.Context, i int) error {
 		s, err := b.subject(ctx, &scenes[i/len(names)], names[i%len(names)], m, p)
 		if err != nil {
@@ -47,7 +47,7 @@ func (b *bench) compare(scenes []scene, m manner, p process, names []string) (*c
 	}); err != nil {
 		return nil, err
 	}
-	out := &compared{use: map[string]map[string][]float64{}}
+	out := &comparison{use: map[string]map[string][]float64{}}
 	for i := range scenes {
 		s := &scenes[i]
 		setup := setups[strings.TrimSuffix(s.cluster, "-S")]
@@ -76,7 +76,7 @@ func (b *bench) compare(scenes []scene, m manner, p process, names []string) (*c
 }
 
 // load is the mean highest load over the models of a cluster; "": of all.
-func (c *compared) load(cluster, algorithm string) float64 {
+func (c *comparison) load(cluster, algorithm string) float64 {
 	var loads []float64
 	for i := range c.dnns {
 		if cluster == "" || c.dnns[i].cluster == cluster {
@@ -88,7 +88,7 @@ func (c *compared) load(cluster, algorithm string) float64 {
 
 // ratios are how many times a plan's highest load PPipe's is, by model; models
 // without any load under the other are left out and counted.
-func (c *compared) ratios(cluster, algorithm string) (ratios []float64, none int) {
+func (c *comparison) ratios(cluster, algorithm string) (ratios []float64, none int) {
 	for i := range c.dnns {
 		d := &c.dnns[i]
 		switch {
@@ -104,7 +104,7 @@ func (c *compared) ratios(cluster, algorithm string) (ratios []float64, none int
 
 // gain says what PPipe brings over an algorithm: the mean of the ratios of
 // single models, with its 95 % interval over models.
-func (c *compared) gain(cluster, algorithm string) string {
+func (c *comparison) gain(cluster, algorithm string) string {
 	ratios, none := c.ratios(cluster, algorithm)
 	if len(ratios) == 0 || algorithm == "PPipe" {
 		return "-"
@@ -121,7 +121,7 @@ func (c *compared) gain(cluster, algorithm string) string {
 }
 
 // rows adds a row per algorithm, with columns for some clusters.
-func (c *compared) rows(t *table.Table, cases, arrivals string, m manner, columns []string) {
+func (c *comparison) rows(t *table.Table, cases, arrivals string, m manner, columns []string) {
 	for _, a := range algorithms {
 		row := []any{cases, arrivals, fmt.Sprintf("%s, %s", m.policy, m.network), a, len(c.dnns), fmt.Sprintf("%.3f", c.load("", a)), c.gain("", a),
 			fmt.Sprintf("%+.1f %%", 100*(c.load("", "PPipe")/c.load("", a)-1)), fmt.Sprintf("%.3f", mean(c.use[a]["high"])), fmt.Sprintf("%.3f", mean(c.use[a]["low"]))}
@@ -138,7 +138,7 @@ func (c *compared) rows(t *table.Table, cases, arrivals string, m manner, column
 
 // gains states PPipe's highest load over that of the other algorithms where the paper has a figure: of Poisson arrivals, and of a bursty
 // trace as which gamma gaps of CV 1.5 stand.
-func (b *bench) gains(c *compared, family, command string, p process) {
+func (b *bench) gains(c *comparison, family, command string, p process) {
 	paper := map[string]map[string]float64{"poisson": {"NP": 48, "DART-r": 32}, "gamma:1.5": {"NP": 75, "DART-r": 36}}[p.name]
 	for _, a := range []string{"NP", "DART-r"} {
 		ratios, none := c.ratios("", a)
