@@ -86,7 +86,10 @@ func (b *bench) recorded(recordedPlans ...string) []scene {
 				if err != nil {
 					return in, opt, err
 				}
-				opt.Values = map[string]any{"margin": ref.Margin, "batch-build": ref.BatchBuild, "max-partitions": ref.MaxPartitions, "algorithm": ourName[algorithm]}
+				opt.Values = map[string]any{"margin": ref.Margin, "batch-build": ref.BatchBuild, "max-partitions": ref.MaxPartitions}
+				if algorithm != "PPipe" { // whose search is that of a user who names no algorithm
+					opt.Set("algorithm", ourName[algorithm])
+				}
 				return planner.Inputs{Profile: b.profile, Cluster: ref.ClusterDocument(), Workload: ref.WorkloadDocument()}, opt, nil
 			},
 		})

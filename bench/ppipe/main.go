@@ -112,7 +112,7 @@ type solution struct {
 
 // solve plans documents and keeps the plan.
 func (b *bench) solve(ctx context.Context, name string, in planner.Inputs, opt planner.Options) (*solution, error) {
-	key := fmt.Sprintf("plan %s %s", name, keyOf(b.digest, in.Cluster, in.Workload, opt))
+	key := fmt.Sprintf("plan %s %s", name, keyOf(b.digest, in.Cluster, in.Workload, fmt.Sprintf("%+v", opt))) // documents leave options out
 	return instrument.Measured(b.Run, key, func() (*solution, error) {
 		began := cputime.Used()
 		res, err := planner.Solve(ctx, in, opt, highs.Solver{}, nil)

@@ -84,7 +84,7 @@ func (b *records) sustained(ref *reference.Plan, model string) (load float64) {
 	return load
 }
 
-// keyOf is a short hash of documents and values.
+// keyOf is a short hash of documents, and of other values as text.
 func keyOf(parts ...any) string {
 	h := sha256.New()
 	for _, p := range parts {
