@@ -100,10 +100,12 @@ func (b *bench) plans(r *instrument.Run, t *table.Table) error {
 // compare returns how many changes there are in a plan, and those that are worse: what it states, what plan check finds, and
 // twice the CPU time in a case that takes more than a second.
 func (c *planCase) compare(earlier, current *result) (changes int, losses []string) {
-	if current.Plan.Plan == nil || earlier.Plan.Plan == nil {
-		if current.Infeasible == earlier.Infeasible {
-			return 0, nil
-		}
+	switch {
+	case current.Infeasible == earlier.Infeasible && current.Infeasible != "":
+		return 0, nil
+	case current.Infeasible != "" && earlier.Infeasible != "": // for another reason
+		return 1, nil
+	case current.Infeasible != earlier.Infeasible:
 		return 1, []string{fmt.Sprintf("infeasible: %q, before %q", current.Infeasible, earlier.Infeasible)}
 	}
 	all := planner.Diff(earlier.Plan.Plan, current.Plan.Plan).Changes
