@@ -19,18 +19,18 @@ exported    | build exported  | bench/exported/figures.json    | nice bench/expo
 llm-promise | build llama     | bench/llm/promise/figures.json | bench/llm/promise -figures $FIGURES | queues simulated and served by a real llama-server
 llm-kills   | build           | bench/llm/kills/figures.json   | nice bench/llm/kills -figures $FIGURES | kill what serves language models: none lost, none answered twice
 gpu         | build           | -                              | scripts/gpu-check.sh bench/gpu | everything that needs an NVIDIA GPU, in steps, into gpu-check/
-ppipe       | setup           | bench/ppipe/figures.json       | nice bench/ppipe -data $DATA -keep bench/ppipe/results -plots bench/ppipe/results -figures $FIGURES | pooled pipelines against PPipe, from its reference data
+ppipe       | setup           | bench/ppipe/figures.json       | nice bench/ppipe -figures $FIGURES | pooled pipelines against PPipe, from its reference data
 gear        | setup           | bench/gear/figures.json        | nice bench/gear -figures $FIGURES | cascades against their baselines (-cost: what it takes)
 pard        | setup           | bench/pard/figures.json        | nice bench/pard -data $DATA -figures $FIGURES | pipelines under one deadline: policies against each other and a bound
 dyorc       | setup           | bench/dyorc/figures.json       | nice bench/dyorc -data $DATA -figures $FIGURES | dynamic workflows against DyOrc's baselines
 qlm         | setup           | bench/qlm/figures.json         | nice bench/qlm -data $DATA -figures $FIGURES | queues of language models against QLM and what is proven
 rag-splits  | setup           | bench/rag/figures.json         | nice bench/rag -figures $FIGURES | applications with language models against the best split by hand
-ranges      | setup           | bench/ranges/results/figures.json | nice bench/ranges -profile bench/ranges/results/ranges.json -figures $FIGURES | times of stages, estimated against measured: an hour of one core
+ranges      | setup           | bench/ranges/results/figures.json | nice bench/ranges -figures $FIGURES | times of stages, estimated against measured: an hour of one core
 rates       | setup           | bench/rates/figures.json       | nice bench/rates -figures $FIGURES | what default plans state against what they hold
-plans       | setup           | -                              | nice bench/plans -data $DATA | what the planner states on 150 problems, held against another commit
-scale       | setup           | bench/scale/figures.json       | nice bench/scale -data $DATA -figures $FIGURES | how the planner of pools scales: gap over CPU time, re-plans
-infeasible  | setup           | bench/infeasible/figures.json  | nice bench/infeasible -results bench/infeasible/results/verdicts.jsonl -figures $FIGURES | 1,000 problems without a plan: the cause and what is nearest
-odd         | build           | bench/odd/figures.json         | nice bench/odd -figures $FIGURES | 300 problems that are tiny, huge, equal or one too many
+plans       | setup           | -                              | nice bench/plans | what the planner states on 150 problems, held against another commit
+scale       | setup           | bench/scale/figures.json       | nice bench/scale -figures $FIGURES | how the planner of pools scales: gap over CPU time, re-plans
+infeasible  | setup           | bench/infeasible/figures.json  | nice bench/infeasible -figures $FIGURES | 1,000 problems without a plan: the cause and what is nearest
+odd         | build           | bench/odd/figures.json         | nice bench/odd -jobs 1 -figures $FIGURES | 300 problems that are tiny, huge, equal or one too many
 gate        | setup           | bench/gate/figures.json        | nice bench/gate -figures $FIGURES | false alarms and misses of plan check
 chat        | build llama     | -                              | scripts/chat.sh | profile, solve, simulate and serve a chat on a real llama-server
 rag         | build llama     | -                              | scripts/rag.sh | the same for an embedder, passages and a generator

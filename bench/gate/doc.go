@@ -4,20 +4,12 @@
 //   - false alarms: a plan made from one profile, checked with another of the same
 //     models;
 //   - what is found: the same, with one model's times 5 % longer;
-//   - what three profiles a side find: draws of six profiles, one side 3 % longer;
-//   - how far two profiles lie apart, see check.SteadyBetweenRuns.
+//   - what three profiles a side find: draws of six profiles, one side 3 % longer.
 //
-// testdata/profiles.json.gz holds the profiles that were taken for it. -add puts
-// further ones in, as plan profile wrote them:
+// testdata/profiles.json.gz holds the profiles that were taken for it, as a list by
+// time, of which each was made by
 //
 //	plan profile demo/models/*.onnx --batches 1,2,4 --budget 15s --realtime -o p.json
-//	bin/bench-gate -add p.json
-//
-// The files:
-//
-//	main.go      flags, figures
-//	profiles.go  the profiles: reading, adding, scaling
-//	verdicts.go  pairs and draws before the gate
 //
 //	make bench NAME=gate
 package main

@@ -9,10 +9,10 @@
 //
 // The files:
 //
-//	main.go    flags, workers, the table and the figures
-//	worlds.go  problems of pooled pipelines
-//	kinds.go   problems of applications, cascades and language models
-//	judge.go   the verdict on a verdict
+//	main.go      the parts, and the verdicts
+//	worlds.go    problems of pooled pipelines
+//	kinds.go     problems of applications, cascades and language models
+//	judge.go     the verdict on a verdict
 //	refusals.go  what the answers to problems of language models take, beside solving what is nearest
 //
 //	make bench NAME=infeasible

@@ -17,12 +17,12 @@ import (
 
 // verdict is the outcome of an instance.
 type verdict struct {
-	Feasible bool          `json:"feasible,omitempty"` // it has a plan after all: another is drawn
-	Bad      bool          `json:"bad,omitempty"`      // bad input, as it should be
-	Told     []string      `json:"told,omitempty"`     // causes
-	Wrong    []string      `json:"wrong,omitempty"`    // what does not hold
-	Near     int           `json:"near,omitempty"`     // things that were called nearest
-	Took     time.Duration `json:"took_ns"`
+	Name     string        // of the instance
+	Feasible bool          // it has a plan after all: another is drawn
+	Bad      bool          // bad input, as it should be
+	Wrong    []string      // what does not hold
+	Near     int           // things that were called nearest
+	Took     time.Duration // of the answer
 }
 
 func (v *verdict) fail(format string, args ...any) {
@@ -31,7 +31,7 @@ func (v *verdict) fail(format string, args ...any) {
 
 // judge solves an instance and holds the answer against other solves.
 func judge(ctx context.Context, x *instance) *verdict {
-	v := &verdict{}
+	v := &verdict{Name: x.name}
 	start := time.Now()
 	err := solve(ctx, x.in, x.opt)
 	v.Took = time.Since(start)
@@ -49,16 +49,16 @@ func judge(ctx context.Context, x *instance) *verdict {
 		v.fail("no verdict: %v", err)
 		return v
 	}
-	v.Told = append(v.Told, inf.Constraint)
+	causes := []string{inf.Constraint}
 	for _, f := range inf.OtherCauses {
-		v.Told = append(v.Told, f.Constraint)
+		causes = append(causes, f.Constraint)
 	}
 	dropped := x.again()
-	for _, cause := range v.Told {
+	for _, cause := range causes {
 		dropped.drop(cause)
 	}
 	if err := solve(ctx, dropped.in, dropped.opt); err != nil {
-		v.fail("without %s there is no plan either: %v", strings.Join(v.Told, ", "), err)
+		v.fail("without %s there is no plan either: %v", strings.Join(causes, ", "), err)
 	}
 	all := inf.Alternatives
 	if inf.Nearest.String() == "" || inf.Nearest.NotSolved {

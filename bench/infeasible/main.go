@@ -1,226 +1,115 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
-	"os"
-	"os/signal"
-	"runtime"
-	"runtime/pprof"
 	"slices"
-	"sync"
-	"syscall"
 	"time"
 
 	"inferplan/bench/figures"
-	"inferplan/bench/kept"
+	"inferplan/bench/instrument"
 	"inferplan/bench/table"
 )
 
-type options struct {
-	n, workers int
-	first      uint64
-	kind       string
-	results    string
-	fresh      bool
-	figures    string
-	profile    string
-	command    string
-	refusals   int
+// bench holds flags.
+type bench struct {
+	first       uint64 // seed
+	n, refusals int
 }
 
 func main() {
-	o := &options{}
-	f := flag.NewFlagSet("bench-infeasible", flag.ContinueOnError)
-	f.IntVar(&o.n, "n", 1000, "instances")
-	f.IntVar(&o.workers, "workers", max(1, runtime.NumCPU()/2), "instances at a time")
-	f.Uint64Var(&o.first, "first", 1, "seed of the first instance")
-	f.StringVar(&o.kind, "kind", "", "only of this kind: pool, flow, gear, queue")
-	f.StringVar(&o.results, "results", "", "file that keeps every verdict: a second start goes on there, and judges again what was wrong")
-	f.BoolVar(&o.fresh, "fresh", false, "forget what -results holds")
-	f.StringVar(&o.figures, "figures", "", "file for the figures as JSON")
-	f.IntVar(&o.refusals, "refusals", 0, "measure instead what the answers to so many queue problems without a plan take")
-	f.StringVar(&o.profile, "cpuprofile", "", "file for a profile of the processor, for go tool pprof")
-	err := f.Parse(os.Args[1:])
-	o.command = figures.Command(f, "infeasible")
-	if errors.Is(err, flag.ErrHelp) {
-		return
-	}
-	if err == nil {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
-		err = run(ctx, o)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench-infeasible:", err)
-		os.Exit(1)
-	}
+	b := &bench{}
+	instrument.Main(&instrument.Instrument{
+		Name: "infeasible", Keeps: true,
+		Parts: []instrument.Part{
+			{Name: "verdicts", Title: "Problems without a plan", Columns: []string{"instances", "of", "bad input, named", "called nearest", "wrong", "slowest answer"}, Measure: b.verdicts},
+			{Name: "refusals", Title: "What a no takes", OnRequest: true, Measure: b.measureRefusals,
+				Columns: []string{"seed", "what is out of reach", "nearest", "no, s of CPU", "solving what is nearest, s of CPU", "times", "cut short"}},
+		},
+		Flags: func(f *flag.FlagSet) {
+			f.Uint64Var(&b.first, "first", 1, "seed of the first problem")
+			f.IntVar(&b.n, "n", 1000, "part verdicts: problems without a plan")
+			f.IntVar(&b.refusals, "refusals", 20, "part refusals: problems without a plan")
+		},
+	})
 }
 
 // kinds draw problems, each so often.
 var kinds = []struct {
-	name string
-	draw func(*rand.Rand) *instance
-	part int
-}{{"pool", pool, 80}, {"flow", flow, 15}, {"gear", gear, 3}, {"queue", queue, 2}}
+	draw    func(*rand.Rand) *instance
+	percent int
+}{{pool, 80}, {flow, 15}, {gear, 3}, {queue, 2}}
 
 // drawn is the instance of a seed.
-func drawn(seed uint64, only string) *instance {
+func drawn(seed uint64) *instance {
 	r := rand.New(rand.NewPCG(seed, 17))
 	at := r.IntN(100)
 	for _, k := range kinds {
-		if at -= k.part; only == k.name || only == "" && at < 0 {
+		if at -= k.percent; at < 0 {
 			return k.draw(r)
 		}
 	}
-	return pool(r)
+	return nil
 }
 
-// result is a verdict with its instance.
-type result struct {
-	Seed uint64 `json:"seed"`
-	Name string `json:"name"`
-	verdict
-}
-
-// judged judges instances that are infeasible, by rising seed, until there are n. What
-// is known already is taken; heard gets what is new.
-func judged(ctx context.Context, o *options, known map[uint64]result, heard func(*result)) []result {
-	var (
-		mu   sync.Mutex
-		wait sync.WaitGroup
-		list []result
-		next = o.first
-		left = o.n
-	)
-	for range o.workers {
-		wait.Go(func() {
-			for {
-				mu.Lock()
-				seed, more := next, left > 0 && ctx.Err() == nil
-				next++
-				left--
-				r, old := known[seed]
-				mu.Unlock()
-				if !more {
-					return
-				}
-				if !old {
-					x := drawn(seed, o.kind)
-					r = result{seed, x.name, *judge(ctx, x)}
-				}
-				mu.Lock()
-				if ctx.Err() == nil && !old {
-					heard(&r)
-				}
-				if r.Feasible {
-					left++
-				} else if ctx.Err() == nil {
-					list = append(list, r)
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	wait.Wait()
-	slices.SortFunc(list, func(a, b result) int { return cmp.Compare(a.Seed, b.Seed) })
-	return list
-}
-
-func run(ctx context.Context, o *options) error {
-	if o.profile != "" {
-		out, err := os.Create(o.profile)
-		if err != nil {
-			return err
-		}
-		defer out.Close()
-		if err := pprof.StartCPUProfile(out); err != nil {
-			return err
-		}
-		defer pprof.StopCPUProfile()
-	}
-	if o.refusals > 0 {
-		return refusals(ctx, o)
-	}
-	known := map[uint64]result{}
-	var lines *kept.Lines
-	if o.results != "" {
-		var err error
-		lines, err = kept.Open(o.results, o.fresh, func(line []byte) error {
-			var r result
-			if err := json.Unmarshal(line, &r); err != nil {
-				return err
-			}
-			if known[r.Seed] = r; len(r.Wrong) > 0 {
-				delete(known, r.Seed)
-			}
-			return nil
+// judged judges the instances of n seeds.
+func judged(r *instrument.Run, first uint64, n int) ([]*verdict, error) {
+	list := make([]*verdict, n)
+	err := r.ForEach(n, func(ctx context.Context, i int) (err error) {
+		seed := first + uint64(i)
+		list[i], err = instrument.Measured(r, fmt.Sprintf("verdict %d", seed), func() (*verdict, error) {
+			return judge(ctx, drawn(seed)), ctx.Err()
 		})
 		if err != nil {
 			return err
 		}
-		defer lines.Close()
-	}
-	var failed error
-	list := judged(ctx, o, known, func(r *result) {
-		failed = errors.Join(failed, lines.Add(r))
-		for _, w := range r.Wrong {
-			fmt.Fprintf(os.Stderr, "seed %d (%s): %s\n", r.Seed, r.Name, w)
+		for _, wrong := range list[i].Wrong {
+			fmt.Fprintf(r.Log, "seed %d (%s): %s\n", seed, list[i].Name, wrong)
 		}
+		return nil
 	})
-	if failed != nil || ctx.Err() != nil {
-		return errors.Join(failed, ctx.Err())
-	}
-	if err := report(list); err != nil || o.figures == "" {
-		return err
-	}
-	return figures.Put(o.figures, o.command, measuredOf(list)...)
+	return list, err
 }
 
-// report prints what became of the instances, by what was broken.
-func report(list []result) error {
-	t := &table.Table{Columns: []string{"instances", "of", "bad input, named", "called nearest", "wrong", "slowest answer"}}
-	var names []string
-	for _, r := range list {
-		names = append(names, r.Name)
+// verdicts judges instances by rising seed until n are without a plan.
+func (b *bench) verdicts(r *instrument.Run, t *table.Table) error {
+	var list []*verdict
+	for next := b.first; len(list) < b.n; {
+		left := b.n - len(list)
+		more, err := judged(r, next, left)
+		if err != nil {
+			return err
+		}
+		next += uint64(left)
+		list = append(list, slices.DeleteFunc(more, func(v *verdict) bool { return v.Feasible })...)
 	}
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
-		n, bad, near, wrong, slowest := 0, 0, 0, 0, time.Duration(0)
-		for _, r := range list {
-			if r.Name != name {
-				continue
-			}
-			n, near = n+1, near+r.Near
-			if r.Bad {
+	byName := map[string][]*verdict{}
+	for _, v := range list {
+		byName[v.Name] = append(byName[v.Name], v)
+	}
+	wrong, near := 0, 0
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		bad, nearHere, wrongHere, slowest := 0, 0, 0, time.Duration(0)
+		for _, v := range byName[name] {
+			nearHere += v.Near
+			slowest = max(slowest, v.Took)
+			if v.Bad {
 				bad++
 			}
-			if len(r.Wrong) > 0 {
-				wrong++
+			if len(v.Wrong) > 0 {
+				wrongHere++
 			}
-			slowest = max(slowest, r.Took)
 		}
-		t.Add(n, name, bad, near, wrong, slowest.Round(10*time.Millisecond))
+		t.Add(len(byName[name]), name, bad, nearHere, wrongHere, slowest.Round(10*time.Millisecond))
+		wrong, near = wrong+wrongHere, near+nearHere
 	}
-	return t.Markdown(os.Stdout)
-}
-
-// measuredOf are the figures.
-func measuredOf(list []result) []figures.Figure {
-	wrong, near := 0, 0
-	for _, r := range list {
-		if near += r.Near; len(r.Wrong) > 0 {
-			wrong++
-		}
-	}
-	return []figures.Figure{{
+	r.Figure(figures.Figure{
 		Claim: "infeasible problems without a verdict, with a wrong cause, or with a nearest value that is not feasible or not within 1 % of the best", Source: "asked of this project",
 		Asked: "0 of 1000", Measured: float64(wrong), Unit: fmt.Sprintf("of %d", len(list)), Holds: figures.If(wrong == 0 && len(list) >= 1000),
 		Note: fmt.Sprintf("%d nearest values were solved, each and what is 1 %% nearer", near),
-	}}
+	})
+	return nil
 }

@@ -5,32 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"time"
 
-	"inferplan/bench/figures"
+	"inferplan/bench/instrument"
 	"inferplan/bench/table"
 	"inferplan/cputime"
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner"
-	"inferplan/planner/kind"
 )
 
-// refusal is the time of the answer to a problem without a plan, beside that of the problem it calls nearest.
+// refusal is the time of the answer to a problem, beside that of the problem it calls nearest.
 type refusal struct {
-	seed         uint64
-	name         string
-	near         kind.NearestFeasible
-	cut          string
-	no, solution float64 // seconds of CPU: of the answer, and of solving what is nearest
+	Feasible     bool // it has a plan
+	Name         string
+	Nearest, Cut string  // what is called nearest, and whether the search for it was cut short
+	No, Solution float64 // seconds of CPU: of the answer, and of solving what is nearest; 0 if nothing is
 }
-
-func (r *refusal) ratio() float64 { return r.no / r.solution }
-
-// mostRatio bounds the CPU of an answer over that of solving the nearest problem, in the median.
-const mostRatio = 3
 
 // overloaded draws a problem of one or two language models in one to three classes that asks too much: rates that are
 // 1.2 to 5 times what the devices do, or, in one of four draws, an SLO that hardly an answer keeps.
@@ -82,66 +74,62 @@ func overloaded(r *rand.Rand) *instance {
 	return x
 }
 
-// measureRefusal answers a problem, and solves the nearest feasible one. If the problem has a plan, it returns nil.
-func measureRefusal(ctx context.Context, seed uint64) (*refusal, error) {
+// refuse answers a problem, and solves the nearest feasible one.
+func refuse(ctx context.Context, seed uint64) (*refusal, error) {
 	x := overloaded(rand.New(rand.NewPCG(seed, 29)))
 	began := cputime.Used()
 	err := solve(ctx, x.in, x.opt)
-	out := &refusal{seed: seed, name: x.name, no: (cputime.Used() - began).Seconds()}
+	out := &refusal{Name: x.name, No: (cputime.Used() - began).Seconds()}
 	inf, infeasible := errors.AsType[*planner.InfeasibleError](err)
 	switch {
 	case err == nil:
-		return nil, nil
+		out.Feasible = true
+		return out, nil
 	case !infeasible:
-		return nil, fmt.Errorf("seed %d: %w", seed, err)
+		return nil, err
 	}
-	if out.near, out.cut = inf.Nearest, inf.CutShort; out.near.String() == "" || out.near.NotSolved {
+	out.Nearest, out.Cut = inf.Nearest.String(), inf.CutShort
+	if out.Nearest == "" || inf.Nearest.NotSolved {
 		return out, nil
 	}
 	at := x.again()
-	at.take(&out.near, inf.Model, 1, 1)
+	at.take(&inf.Nearest, inf.Model, 1, 1)
 	began = cputime.Used()
 	if err := solve(ctx, at.in, at.opt); err != nil {
-		return nil, fmt.Errorf("seed %d: nearest %s: %w", seed, &out.near, err)
+		return nil, fmt.Errorf("nearest %s: %w", out.Nearest, err)
 	}
-	out.solution = (cputime.Used() - began).Seconds()
+	out.Solution = (cputime.Used() - began).Seconds()
 	return out, nil
 }
 
-// refusals shows what the answers to n problems without a plan take.
-func refusals(ctx context.Context, o *options) error {
-	t := &table.Table{Columns: []string{"seed", "what is out of reach", "nearest", "no, s of CPU", "solving what is nearest, s of CPU", "times", "cut short"}}
+// measureRefusals shows what the answers to problems without a plan take, one after the other.
+func (b *bench) measureRefusals(r *instrument.Run, t *table.Table) error {
 	var ratios []float64
-	without, plans := 0, 0
-	for seed := o.first; len(ratios) < o.refusals; seed++ {
-		r, err := measureRefusal(ctx, seed)
-		switch {
-		case err != nil:
+	plans, without := 0, 0
+	for seed := b.first; len(ratios) < b.refusals; seed++ {
+		x, err := instrument.Measured(r, fmt.Sprintf("refusal %d", seed), func() (*refusal, error) { return refuse(r.Ctx, seed) })
+		if err != nil {
 			return err
-		case r == nil:
-			plans++
-			continue
-		case r.solution == 0:
-			without++
-			t.Add(seed, r.name, "", fmt.Sprintf("%.2f", r.no), "", "", r.cut)
-			continue
 		}
-		ratios = append(ratios, r.ratio())
-		t.Add(seed, r.name, r.near.String(), fmt.Sprintf("%.2f", r.no), fmt.Sprintf("%.2f", r.solution), fmt.Sprintf("%.1f", r.ratio()), r.cut)
+		switch {
+		case x.Feasible:
+			plans++
+		case x.Solution == 0:
+			without++
+			t.Add(seed, x.Name, "", fmt.Sprintf("%.2f", x.No), "", "", x.Cut)
+		default:
+			ratio := x.No / x.Solution
+			ratios = append(ratios, ratio)
+			t.Add(seed, x.Name, x.Nearest, fmt.Sprintf("%.2f", x.No), fmt.Sprintf("%.2f", x.Solution), fmt.Sprintf("%.1f", ratio), x.Cut)
+		}
 	}
-	if err := t.Markdown(os.Stdout); err != nil {
-		return err
-	}
+	t.Note("%d of the draws had a plan, and of %d no plan was found that asks for less", plans, without)
 	slices.Sort(ratios)
 	n := len(ratios)
-	middle := (ratios[(n-1)/2] + ratios[n/2]) / 2
-	fmt.Printf("\nmedian %.2f times; %d of the draws had a plan, and of %d no plan was found that asks for less\n", middle, plans, without)
-	if o.figures == "" {
-		return nil
-	}
-	return figures.Put(o.figures, o.command, figures.Figure{
-		Claim: "a no of queues of language models with what is nearest: its CPU over that of solving what is nearest, median", Source: "asked of this project",
-		Asked: fmt.Sprintf("at most %d", mostRatio), Measured: middle, Interval: &[2]float64{ratios[0], ratios[n-1]}, Unit: "times the CPU time", Holds: figures.If(middle <= mostRatio),
-		Note: fmt.Sprintf("%d problems without a plan, seeds from %d; quartiles %.2f and %.2f", n, o.first, ratios[n/4], ratios[3*n/4]),
-	})
+	f := instrument.Limited("a no of queues of language models with what is nearest: its CPU over that of solving what is nearest, median", "asked of this project",
+		"at most", 3, "times the CPU time", []float64{(ratios[(n-1)/2] + ratios[n/2]) / 2})
+	f.Interval = &[2]float64{ratios[0], ratios[n-1]}
+	f.Note = fmt.Sprintf("%d problems without a plan, seeds from %d; quartiles %.2f and %.2f", n, b.first, ratios[n/4], ratios[3*n/4])
+	r.Figure(f)
+	return nil
 }

@@ -3,8 +3,8 @@
 // thousand, models that are all the same, grids that list millions. plan solve has to end within 20 s of CPU and
 // 1 GiB, with a documented exit code, and within a second of CPU after Ctrl-C at a random moment.
 //
+//	main.go   the problems and the figures
 //	run.go    plan solve as a process, with what it used
-//	main.go   flags, the table and the figures
 //
 //	make bench NAME=odd
 package main

@@ -2,134 +2,134 @@ package main
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"os"
-	"os/signal"
+	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
-	"inferplan/bench/figures"
+	"inferplan/bench/instrument"
+	"inferplan/bench/table"
 	"inferplan/testkit/mutant"
 )
 
-type options struct {
-	n       int
-	first   uint64
-	plan    string
-	figures string
-	verbose bool
-	atOnce  int
-	command string
-}
+// What a search may take.
+const (
+	mostCPU    = 20.0 // seconds
+	mostMemory = 1024 // MiB
+	mostAfter  = 1.0  // seconds of CPU to the end, after Ctrl-C
+)
+
+// worthCut is the least wall time of a search that is interrupted.
+const worthCut = 300 * time.Millisecond
+
+// bench holds the seeds of the problems.
+type bench struct{ first, last uint64 }
 
 func main() {
-	o := &options{}
-	f := flag.NewFlagSet("bench-odd", flag.ContinueOnError)
-	f.IntVar(&o.n, "n", 300, "instances")
-	f.Uint64Var(&o.first, "first", 1, "seed of the first instance")
-	f.StringVar(&o.plan, "plan", "bin/plan", "the program")
-	f.StringVar(&o.figures, "figures", "", "file that the figures are put into")
-	f.IntVar(&o.atOnce, "at-once", 1, "instances that are solved at once")
-	f.BoolVar(&o.verbose, "v", false, "a line for each instance")
-	err := f.Parse(os.Args[1:])
-	o.command = figures.Command(f, "odd")
-	if errors.Is(err, flag.ErrHelp) {
-		return
-	}
-	if err == nil {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
-		err = o.all(ctx)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench-odd:", err)
-		os.Exit(1)
-	}
+	b := &bench{}
+	columns := []string{"seed", "problem", "flags", "exit code", "CPU s", "MiB", "CPU s after Ctrl-C", "exit code then", "last line"}
+	instrument.Main(&instrument.Instrument{
+		Name: "odd", Strict: true,
+		Parts: []instrument.Part{{Name: "odd", Title: "Searches that fail or pass a limit", Columns: columns, Measure: b.odd}},
+		Flags: func(f *flag.FlagSet) {
+			f.Uint64Var(&b.first, "first", 1, "seed of the first problem")
+			f.Uint64Var(&b.last, "last", 300, "seed of the last problem")
+		},
+	})
 }
 
-// all judges all instances; it is an error if one is wrong.
-func (o *options) all(ctx context.Context) error {
+// search holds the runs of plan solve on a problem: one to the end, and one that was interrupted if the first took long enough.
+type search struct {
+	*mutant.Odd
+	flags             []string
+	complete, stopped *usage
+}
+
+// solve solves a problem.
+func solve(ctx context.Context, problem *mutant.Odd) (*search, error) {
+	dir, err := os.MkdirTemp("", "odd-")
+	if err != nil {
+		return nil, fmt.Errorf("a folder for documents: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	s := &search{Odd: problem}
+	for _, name := range slices.Sorted(maps.Keys(problem.Options)) {
+		s.flags = append(s.flags, "--"+name, fmt.Sprint(problem.Options[name]))
+	}
+	args := append([]string{"solve", "-o", filepath.Join(dir, "plan.json"), "--force"}, s.flags...)
+	for role, tree := range problem.Documents {
+		text, err := json.Marshal(tree)
+		if err != nil {
+			return nil, fmt.Errorf("seed %d, %s: %w", problem.Seed, role, err)
+		}
+		path := filepath.Join(dir, role+".json")
+		if err := os.WriteFile(path, text, 0o644); err != nil {
+			return nil, fmt.Errorf("writing a document: %w", err)
+		}
+		args = append(args, "--"+role, path)
+	}
+	if s.complete, err = run(ctx, args, time.Hour); err != nil || s.complete.wall < worthCut {
+		return s, err
+	}
+	moment := rand.New(rand.NewPCG(problem.Seed, 8)).Float64() * float64(s.complete.wall)
+	s.stopped, err = run(ctx, args, time.Duration(moment))
+	return s, err
+}
+
+// failed returns whether a search ended with an exit code that says neither that there is a plan or none, nor that the input is bad,
+// nor that it was interrupted.
+func (s *search) failed() bool {
+	return !slices.Contains([]int{0, 2, 3}, s.complete.code) || s.stopped != nil && !slices.Contains([]int{0, 2, 3, codeInterrupted}, s.stopped.code)
+}
+
+// odd solves the problems.
+func (b *bench) odd(r *instrument.Run, t *table.Table) error {
 	problems, err := mutant.Problems(".")
 	if err != nil {
 		return err
 	}
-	list, errs := make([]*outcome, o.n), make([]error, o.n)
-	next := make(chan int)
-	var wg sync.WaitGroup
-	for range o.atOnce {
-		wg.Go(func() {
-			for i := range next {
-				if list[i], errs[i] = o.judge(ctx, mutant.DrawOdd(problems, o.first+uint64(i))); errs[i] == nil {
-					o.say(list[i])
-				}
-			}
-		})
-	}
-	for i := 0; i < o.n && ctx.Err() == nil; i++ {
-		next <- i
-	}
-	close(next)
-	wg.Wait()
-	if err := errors.Join(append(errs, ctx.Err())...); err != nil {
+	list := make([]*search, b.last-b.first+1)
+	if err := r.ForEach(len(list), func(ctx context.Context, i int) (err error) {
+		list[i], err = solve(ctx, mutant.DrawOdd(problems, b.first+uint64(i)))
+		fmt.Fprintf(r.Log, "seed %d\n", b.first+uint64(i))
+		return err
+	}); err != nil {
 		return err
 	}
-	wrong := 0
-	for _, out := range list {
-		if len(out.wrong) > 0 {
-			wrong++
-		}
-	}
-	rows := measured(list)
-	fmt.Print(figures.Table(rows))
-	if o.figures != "" {
-		if err := figures.Put(o.figures, o.command, rows...); err != nil {
-			return err
-		}
-	}
-	if wrong > 0 {
-		return fmt.Errorf("%d of %d instances are wrong", wrong, len(list))
-	}
-	return nil
-}
-
-// say prints a line of an instance if it is wrong, or all are asked for.
-func (o *options) say(out *outcome) {
-	if o.verbose || len(out.wrong) > 0 {
-		fmt.Printf("seed %d, %s %s (%s): exit code %d, %.1f s of CPU, %d MiB, %v of CPU after Ctrl-C %s\n", out.Seed, out.Kind, strings.Join(out.flags, " "), strings.Join(out.What, ", "),
-			out.code, out.cpu.Seconds(), out.memory>>20, out.after.Round(time.Millisecond), strings.Join(out.wrong, "; "))
-	}
-}
-
-// measured returns the figures of outcomes.
-func measured(list []*outcome) []figures.Figure {
-	var cpu, after time.Duration
-	memory, codes, interrupted, plans := int64(0), 0, 0, 0
-	for _, out := range list {
-		cpu, after, memory = max(cpu, out.cpu), max(after, out.after), max(memory, out.memory)
-		if out.after > 0 {
-			interrupted++
-		}
-		if out.code == 0 {
+	var cpu, memory, after, failures float64
+	plans, numStopped := 0, 0
+	for _, s := range list {
+		cpu, memory = max(cpu, s.complete.cpu), max(memory, s.complete.memory)
+		if s.complete.code == 0 {
 			plans++
 		}
-		for _, text := range out.wrong {
-			if strings.HasPrefix(text, "exit code") {
-				codes++
-				break
-			}
+		stopped := &usage{}
+		if s.stopped != nil && s.stopped.code == codeInterrupted {
+			stopped = s.stopped
+			after = max(after, stopped.after)
+			numStopped++
+		}
+		if s.failed() {
+			failures++
+		}
+		if s.failed() || s.complete.cpu > mostCPU || s.complete.memory > mostMemory || stopped.after > mostAfter {
+			t.Add(s.Seed, s.Kind+": "+strings.Join(s.What, ", "), strings.Join(s.flags, " "), s.complete.code, s.complete.cpu, s.complete.memory, stopped.after, stopped.code, s.complete.last+" "+stopped.last)
 		}
 	}
-	figure := func(claim, asked string, v float64, holds bool, note string) figures.Figure {
-		return figures.Figure{Claim: claim, Source: "drawn problems of all kinds that are tiny, huge, equal or one too many", Asked: asked, Measured: v, Holds: figures.If(holds), Note: note}
-	}
-	return []figures.Figure{
-		figure("odd problems: most CPU that a search takes, s", "at most 20", cpu.Seconds(), cpu <= mostCPU, fmt.Sprintf("%d problems, %d with a plan", len(list), plans)),
-		figure("odd problems: most memory, MiB", "at most 1024", float64(memory>>20), memory <= mostMemory, ""),
-		figure("odd problems: most CPU from Ctrl-C to the end, s", "at most 1", after.Seconds(), after <= mostAfter, fmt.Sprintf("%d were interrupted", interrupted)),
-		figure("odd problems that end with an exit code of a failure", "0", float64(codes), codes == 0, ""),
-	}
+	const source = "drawn problems of all kinds that are tiny, huge, equal or one too many"
+	most := instrument.Limited("odd problems: most CPU that a search takes, s", source, "at most", mostCPU, "", []float64{cpu})
+	most.Note = fmt.Sprintf("%d problems, %d with a plan", len(list), plans)
+	r.Figure(most)
+	r.AtMost("odd problems: most memory, MiB", source, mostMemory, "", memory)
+	ends := instrument.Limited("odd problems: most CPU from Ctrl-C to the end, s", source, "at most", mostAfter, "", []float64{after})
+	ends.Note = fmt.Sprintf("%d were interrupted", numStopped)
+	r.Figure(ends)
+	r.Exactly("odd problems that end with an exit code of a failure", source, 0, "", failures)
+	return nil
 }

@@ -3,155 +3,69 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"inferplan/testkit/mutant"
 )
 
-// What a search may take.
 const (
-	mostCPU     = 20 * time.Second
-	mostMemory  = 1 << 30
-	mostAfter   = time.Second            // of CPU to the end, after Ctrl-C
-	patience    = 30 * time.Second       // of CPU, then it is killed
-	interrupted = 4                      // exit code
-	worthCut    = 300 * time.Millisecond // runs that take less are not interrupted
+	codeInterrupted = 4  // exit code
+	patience        = 30 // seconds of CPU, then a search is killed
 )
-
-// outcome holds what a search used for an instance, and what was wrong.
-type outcome struct {
-	*mutant.Odd
-	flags  []string
-	code   int
-	cpu    time.Duration
-	memory int64
-	after  time.Duration // CPU time from Ctrl-C to the end; 0 if it was not interrupted
-	wrong  []string
-}
-
-// judge solves an instance, and again with an interrupt where there is time for one.
-func (o *options) judge(ctx context.Context, x *mutant.Odd) (*outcome, error) {
-	dir, err := os.MkdirTemp("", "odd-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	out := &outcome{Odd: x}
-	for _, name := range slices.Sorted(maps.Keys(x.Options)) {
-		out.flags = append(out.flags, "--"+name, fmt.Sprint(x.Options[name]))
-	}
-	args := append([]string{"solve", "-o", filepath.Join(dir, "plan.json"), "--force"}, out.flags...)
-	for role, tree := range x.Documents {
-		text, err := json.Marshal(tree)
-		if err != nil {
-			return nil, err
-		}
-		path := filepath.Join(dir, role+".json")
-		if err := os.WriteFile(path, text, 0o644); err != nil {
-			return nil, err
-		}
-		args = append(args, "--"+role, path)
-	}
-	r, err := o.run(ctx, args, 0)
-	if err != nil {
-		return nil, err
-	}
-	out.code, out.cpu, out.memory = r.code, r.cpu, r.memory
-	if !slices.Contains([]int{0, 2, 3}, r.code) {
-		out.wrong = append(out.wrong, fmt.Sprintf("exit code %d: %s", r.code, r.last))
-	}
-	if r.cpu > mostCPU {
-		out.wrong = append(out.wrong, fmt.Sprintf("%.1f s of CPU", r.cpu.Seconds()))
-	}
-	if r.memory > mostMemory {
-		out.wrong = append(out.wrong, fmt.Sprintf("%d MiB", r.memory>>20))
-	}
-	if r.wall < worthCut {
-		return out, nil
-	}
-	rng := rand.New(rand.NewPCG(x.Seed, 8))
-	cut, err := o.run(ctx, args, time.Duration(rng.Float64()*float64(r.wall)))
-	if err != nil {
-		return nil, err
-	}
-	if cut.code == interrupted {
-		out.after = cut.after
-	}
-	if out.after > mostAfter {
-		out.wrong = append(out.wrong, fmt.Sprintf("%.1f s of CPU after Ctrl-C", out.after.Seconds()))
-	}
-	if !slices.Contains([]int{0, 2, 3, 4}, cut.code) {
-		out.wrong = append(out.wrong, fmt.Sprintf("exit code %d after Ctrl-C: %s", cut.code, cut.last))
-	}
-	return out, nil
-}
 
 // usage holds what a process used, and how it ended.
 type usage struct {
-	code             int
-	last             string // line that it said
-	cpu, wall, after time.Duration
-	memory           int64
+	code       int
+	last       string  // line that it said
+	cpu, after float64 // seconds of CPU: in all, and from Ctrl-C to the end
+	wall       time.Duration
+	memory     float64 // MiB
 }
 
-// run runs plan, and interrupts it after a time, unless that is 0. One that takes too much CPU is killed.
-func (o *options) run(ctx context.Context, args []string, interrupt time.Duration) (*usage, error) {
-	cmd := exec.CommandContext(ctx, o.plan, args...)
+// run runs plan, and interrupts it after a time. One that takes too much CPU is killed.
+func run(ctx context.Context, args []string, interrupt time.Duration) (*usage, error) {
+	limited, cancel := context.WithTimeout(ctx, interrupt)
+	defer cancel()
+	cmd := exec.CommandContext(limited, "bin/plan", args...)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
-	started := time.Now()
+	before := time.Duration(-1) // CPU used at the interrupt
+	cmd.Cancel = func() error {
+		before = used(cmd.Process.Pid)
+		return cmd.Process.Signal(syscall.SIGINT)
+	}
+	began := time.Now()
 	if err := cmd.Start(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("starting plan: %w", err)
 	}
-	limit := unix.Rlimit{Cur: uint64(patience.Seconds()), Max: uint64(patience.Seconds())}
-	limited := unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_CPU, &limit, nil)
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	var due <-chan time.Time
-	if interrupt > 0 {
-		due = time.After(interrupt)
+	limit := unix.Rlimit{Cur: patience, Max: patience}
+	err := unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_CPU, &limit, nil)
+	_ = cmd.Wait() // the exit code counts
+	if err := errors.Join(err, ctx.Err()); err != nil {
+		return nil, fmt.Errorf("running plan: %w", err)
 	}
-	cut := time.Duration(-1) // CPU used at the interrupt
-	var err error
-	for waiting := true; waiting; {
-		select {
-		case <-due:
-			cut = used(cmd.Process.Pid)
-			_ = cmd.Process.Signal(syscall.SIGINT) // it may have ended
-		case err = <-ended:
-			waiting = false
-		}
+	state := cmd.ProcessState
+	out := &usage{code: state.ExitCode(), wall: time.Since(began), cpu: (state.UserTime() + state.SystemTime()).Seconds()}
+	if before >= 0 {
+		out.after = max(0, out.cpu-before.Seconds())
 	}
-	if exit := (*exec.ExitError)(nil); limited != nil || err != nil && !errors.As(err, &exit) && ctx.Err() == nil {
-		return nil, errors.Join(limited, err)
+	if by, ok := state.Sys().(syscall.WaitStatus); ok && by.Signaled() && by.Signal() == syscall.SIGINT {
+		out.code = codeInterrupted // before it took signals
 	}
-	r := &usage{code: cmd.ProcessState.ExitCode(), wall: time.Since(started), cpu: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}
-	if cut >= 0 {
-		r.after = max(time.Millisecond, r.cpu-cut) // ticks are of 10 ms: it was interrupted
-	}
-	if by, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && by.Signaled() && by.Signal() == syscall.SIGINT {
-		r.code = interrupted // before it took signals
-	}
-	if resources, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-		r.memory = resources.Maxrss << 10
+	if resources, ok := state.SysUsage().(*syscall.Rusage); ok {
+		out.memory = float64(resources.Maxrss >> 10)
 	}
 	lines := strings.Split(strings.TrimSpace(said.String()), "\n")
-	r.last = lines[len(lines)-1]
-	return r, nil
+	out.last = lines[len(lines)-1]
+	return out, nil
 }
 
 // used returns the CPU time of a process and of those that it has started, to 10 ms; -1 if it has ended. Wall time

@@ -3,12 +3,11 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"inferplan/bench/drawn"
+	"inferplan/bench/instrument"
 	"inferplan/bench/recorded"
 	"inferplan/formats"
 	"inferplan/formats/document"
@@ -32,9 +31,9 @@ const (
 	fleets       = 6
 )
 
-// cases returns all problems. dir is a folder for files that workloads name.
-func cases(data, dir string) ([]planCase, error) {
-	list, err := recordedCases(data)
+// cases returns all problems. It writes files that workloads name into the folder of results.
+func cases(r *instrument.Run) ([]planCase, error) {
+	list, err := recordedCases(r.Data)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +46,7 @@ func cases(data, dir string) ([]planCase, error) {
 	add("applications", applications, drawn.Applications)
 	add("cascades", ranged, aimed)
 	for i := range bursty {
-		p, err := bursts(dir, firstSeed+uint64(i))
+		p, err := bursts(r, firstSeed+uint64(i))
 		if err != nil {
 			return nil, err
 		}
@@ -132,8 +131,8 @@ func aimed(seed uint64) drawn.Problem {
 }
 
 // bursts draws a cascade under measured rates that rise for some seconds above what its devices hold, over all
-// requests or as the planner chooses. It writes the rates to a file in dir.
-func bursts(dir string, seed uint64) (drawn.Problem, error) {
+// requests or as the planner chooses. It writes the rates to a file in the folder of results.
+func bursts(run *instrument.Run, seed uint64) (drawn.Problem, error) {
 	p := drawn.Cascades(6*seed + 1) // none of them asks for the fewest devices
 	cascade := p.Inputs.Workload.Section.(*formats.Cascade)
 	r := rand.New(rand.NewPCG(seed, 9))
@@ -148,14 +147,14 @@ func bursts(dir string, seed uint64) (drawn.Problem, error) {
 		fmt.Fprintf(&text, "%d,%.0f\n", second, rate)
 	}
 	name := fmt.Sprintf("bursts-%d.csv", seed)
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(text.String()), 0o644); err != nil {
-		return p, fmt.Errorf("writing measured rates: %w", err)
+	if err := run.WriteFile(name, []byte(text.String())); err != nil {
+		return p, err
 	}
 	cascade.QPS = formats.CascadeQPS{MeasuredFile: name, Ranges: 4}
 	if seed%2 == 0 {
 		cascade.SLO.Scope = formats.ScopeRequests
 	}
-	p.Inputs.WorkloadDir = dir
+	p.Inputs.WorkloadDir = run.Folder
 	p.Name = fmt.Sprintf("bursts %d on %s", seed, p.Name)
 	return p, nil
 }

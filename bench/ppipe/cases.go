@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -25,25 +26,37 @@ var algorithms = []string{"PPipe", "DART-r", "NP"}
 
 var ourName = map[string]string{"PPipe": documents.AlgorithmTemplate, "DART-r": documents.AlgorithmDARTr, "NP": documents.AlgorithmNP}
 
-// planning makes cases, recorded ones and our own.
-type planning struct {
-	records
-	store     *store
-	timeLimit time.Duration
-	evenNIC   bool
-}
-
 // scene is a case: models on a cluster, and a plan by each algorithm. Load 1 is
 // what the PPipe plan promises each model.
 type scene struct {
+	b                            *bench
 	name, family, group, cluster string
-	plan                         func(ctx context.Context, algorithm string) (*formats.Plan, error)
-	// inputs returns the inputs of the PPipe plan. It is nil for recorded cases.
-	inputs func(ctx context.Context) (planner.Inputs, planner.Options, error)
-	// whole says that requests per second are rounded down, as the artifact does.
-	whole bool
+	ref                          *reference.Plan // the recorded PPipe plan; nil if there is none
+	recordedPlans                []string        // algorithms whose plan is the recorded one; those of others are ours
+	inputs                       func(ctx context.Context, algorithm string) (planner.Inputs, planner.Options, error)
 }
 
+// plan returns the plan of an algorithm.
+func (s *scene) plan(ctx context.Context, algorithm string) (*formats.Plan, error) {
+	if slices.Contains(s.recordedPlans, algorithm) {
+		ref, err := reference.Find(s.b.plans, recorded.PlansFile, s.ref.Case, algorithm)
+		if err != nil {
+			return nil, err
+		}
+		return recorded.Plan(ref, s.b.profile)
+	}
+	in, opt, err := s.inputs(ctx, algorithm)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.b.solve(ctx, s.name+" "+algorithm, in, opt)
+	if err != nil {
+		return nil, err
+	}
+	return out.Plan.Plan, nil
+}
+
+// rates returns what the PPipe plan promises, in requests/s by model; of a recorded one, they are rounded down, as the artifact does.
 func (s *scene) rates(ctx context.Context) (map[string]float64, error) {
 	p, err := s.plan(ctx, "PPipe")
 	if err != nil {
@@ -52,36 +65,61 @@ func (s *scene) rates(ctx context.Context) (map[string]float64, error) {
 	out := map[string]float64{}
 	for _, served := range p.ServedModels() {
 		out[served.Model] = served.RPS
-		if s.whole {
+		if len(s.recordedPlans) > 0 {
 			out[served.Model] = math.Floor(served.RPS)
 		}
 	}
 	return out, nil
 }
 
-// inputs are the documents and options under which a case was planned.
-func (b *planning) inputs(ref *reference.Plan) (planner.Inputs, planner.Options) {
-	opt := planner.Options{Values: map[string]any{
-		"margin": ref.Margin, "batch-build": ref.BatchBuild, "max-partitions": ref.MaxPartitions, "time-limit": b.timeLimit,
-	}}
-	return planner.Inputs{Profile: b.profile, Cluster: ref.ClusterDocument(), Workload: ref.WorkloadDocument()}, opt
-}
-
-// recorded are the cases of the artifact's own plans.
-func (b *planning) recorded() []scene {
+// recorded are the cases of the artifact's own plans, with its plans of some algorithms.
+func (b *bench) recorded(recordedPlans ...string) []scene {
 	var out []scene
 	for i := range b.plans {
-		if ref := &b.plans[i]; ref.Algorithm == "PPipe" && !ref.Empty {
-			out = append(out, scene{
-				name: ref.Case, family: ref.Family, group: ref.Group, cluster: ref.Cluster, whole: true,
-				plan: func(_ context.Context, algorithm string) (*formats.Plan, error) {
-					of, err := reference.Find(b.plans, plansFile, ref.Case, algorithm)
-					if err != nil {
-						return nil, err
-					}
-					return recorded.Plan(of, b.profile)
-				},
-			})
+		ref := &b.plans[i]
+		if ref.Algorithm != "PPipe" || ref.Empty {
+			continue
+		}
+		out = append(out, scene{b: b, name: ref.Case, family: ref.Family, group: ref.Group, cluster: ref.Cluster, ref: ref, recordedPlans: recordedPlans,
+			inputs: func(_ context.Context, algorithm string) (in planner.Inputs, opt planner.Options, err error) {
+				ref, err := reference.Find(b.plans, recorded.PlansFile, ref.Case, algorithm)
+				if err != nil {
+					return in, opt, err
+				}
+				opt.Values = map[string]any{"margin": ref.Margin, "batch-build": ref.BatchBuild, "max-partitions": ref.MaxPartitions}
+				if algorithm != "PPipe" { // whose search is that of a user who names no algorithm
+					opt.Set("algorithm", ourName[algorithm])
+				}
+				return planner.Inputs{Profile: b.profile, Cluster: ref.ClusterDocument(), Workload: ref.WorkloadDocument()}, opt, nil
+			},
+		})
+	}
+	return out
+}
+
+// replanned are the recorded cases as --margin auto plans them, with SLOs that are some
+// times as long, so that batches are larger.
+func (b *bench) replanned(times float64) []scene {
+	out := b.recorded()
+	for i := range out {
+		s := &out[i]
+		s.name, s.family = fmt.Sprintf("auto%g/%s", times, s.name), "--margin auto"
+		if times != 1 {
+			s.family += fmt.Sprintf(", SLO x %g", times)
+		}
+		recordedInputs := s.inputs
+		s.inputs = func(ctx context.Context, algorithm string) (planner.Inputs, planner.Options, error) {
+			in, opt, err := recordedInputs(ctx, algorithm)
+			if err != nil {
+				return in, opt, err
+			}
+			models := in.Workload.Section.(formats.WorkloadModels)
+			for k := range models {
+				models[k].SLO.Duration = time.Duration(math.Round(times * float64(models[k].SLO.Duration)))
+			}
+			opt.Set("margin", planner.Auto)
+			opt.TestSettings = kind.TestSettings{Attainment: asked, Runs: 3, Duration: 10 * time.Second, Seed: 1}
+			return in, opt, nil
 		}
 	}
 	return out
@@ -95,11 +133,22 @@ type setup struct {
 	highPerNode, lowPerNode int
 }
 
+// clusters are the kinds of clusters, in order.
+var clusters = []string{"HC1", "HC2", "HC3", "HC4"}
+
 var setups = map[string]setup{
 	"HC1": {"L4", "P4", 6, 1, 1},
 	"HC2": {"L4", "T4", 10, 4, 2},
 	"HC3": {"V100", "P4", 6, 2, 1},
 	"HC4": {"V100", "T4", 10, 4, 2},
+}
+
+// class returns whether a device kind is the high or the low one.
+func (s setup) class(kind string) string {
+	if kind == s.high {
+		return "high"
+	}
+	return "low"
 }
 
 // cluster makes a cluster of a setup. P4 cannot be shared.
@@ -126,123 +175,71 @@ var standard = variation{high: 25, low: 75, sloScale: 5, margin: 0.4}
 // made is a case that we plan ourselves by the paper's rules: SLO of a multiple
 // of the whole model's time on an L4, two partitions, a delay for filling
 // batches by the rates of the plan without partitions; shares for PPipe alone.
-func (b *planning) made(name, family, group, cluster string, models []string, weights []float64, v variation) scene {
-	s := setups[strings.TrimSuffix(cluster, "-S")]
-	workload := func(build map[string]float64) *formats.Workload {
+func (b *bench) made(name, family, group, cluster string, models []string, weights []float64, v variation) scene {
+	inputs := func(algorithm string, fill []float64) (planner.Inputs, planner.Options) {
 		var list formats.WorkloadModels
 		for i, m := range models {
-			slo := reference.Micros(v.sloScale * b.models[m].wholeL4)
-			list = append(list, formats.WorkloadModel{Model: m, SLO: document.SLO{Duration: slo.D()}, Weight: weights[i], BatchBuildRPS: build[m]})
+			list = append(list, formats.WorkloadModel{Model: m, SLO: document.SLO{Duration: reference.Micros(v.sloScale * b.wholeL4[m]).D()}, Weight: weights[i], BatchBuildRPS: fill[i]})
 		}
-		return &formats.Workload{Format: formats.FormatWorkload, Section: list}
-	}
-	inputs := func(algorithm string, build map[string]float64) (planner.Inputs, planner.Options) {
-		in := planner.Inputs{Profile: b.profile, Cluster: s.cluster(v.high, v.low, algorithm == "PPipe"), Workload: workload(build)}
 		opt := planner.Options{Values: map[string]any{
-			"algorithm": ourName[algorithm], "margin": v.margin, "time-limit": b.timeLimit, "gap": 1e-3, "uneven-nic": algorithm == "PPipe" && !b.evenNIC,
+			"algorithm": ourName[algorithm], "margin": v.margin, "gap": 1e-3, "uneven-nic": algorithm == "PPipe" && !b.evenNIC, "batch-build": 1.3,
 		}}
-		if build != nil {
-			opt.Set("batch-build", 1.3)
-		}
-		return in, opt
+		cluster := setups[strings.TrimSuffix(cluster, "-S")].cluster(v.high, v.low, algorithm == "PPipe")
+		return planner.Inputs{Profile: b.profile, Cluster: cluster, Workload: &formats.Workload{Format: formats.FormatWorkload, Section: list}}, opt
 	}
-	solve := func(ctx context.Context, algorithm string, build map[string]float64) (*formats.Plan, error) {
-		in, opt := inputs(algorithm, build)
-		key := keyOf(in.Cluster, in.Workload) + "-" + keyOf(b.profileKey, fmt.Sprintf("%+v", opt))
-		return b.store.plan(key, func() (*formats.Plan, error) {
-			res, err := planner.Solve(ctx, in, opt, highs.Solver{}, nil)
+	return scene{b: b, name: name, family: family, group: group, cluster: cluster,
+		inputs: func(ctx context.Context, algorithm string) (in planner.Inputs, opt planner.Options, err error) {
+			in, _ = inputs("NP", make([]float64, len(models)))
+			fill, err := fillRates(ctx, in, v.margin)
 			if err != nil {
-				return nil, fmt.Errorf("%s, %s: %w", name, algorithm, err)
+				return in, opt, fmt.Errorf("rates at which batches fill: %w", err)
 			}
-			return res.Plan, ctx.Err()
-		})
-	}
-	whole := func(ctx context.Context) (map[string]float64, error) {
-		in, opt := inputs("NP", nil)
-		values := document.NewValues(formats.PlanOptions(formats.PlanPool))
-		if err := values.Set("margin", opt.Values["margin"]); err != nil {
-			return nil, err
-		}
-		resolved, err := documents.Resolve(&kind.Problem{Documents: in, Values: values, Seed: 1}, kind.NewRun(highs.Solver{}))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		unpartitioned, err := search.FewestDevicesNP(ctx, resolved.Problem.WithoutFloors(), highs.Solver{}, resolved.SearchOptions())
-		if err != nil {
-			return nil, fmt.Errorf("%s, rates at which batches fill: %w", name, err)
-		}
-		build := map[string]float64{}
-		for i, m := range models {
-			build[m] = unpartitioned.RPS[i]
-		}
-		return build, nil
-	}
-	return scene{name: name, family: family, group: group, cluster: cluster,
-		plan: func(ctx context.Context, algorithm string) (*formats.Plan, error) {
-			build, err := whole(ctx)
-			if err != nil {
-				return nil, err
-			}
-			return solve(ctx, algorithm, build)
-		},
-		inputs: func(ctx context.Context) (planner.Inputs, planner.Options, error) {
-			build, err := whole(ctx)
-			in, opt := inputs("PPipe", build)
-			return in, opt, err
+			in, opt = inputs(algorithm, fill)
+			return in, opt, nil
 		},
 	}
 }
 
+// fillRates returns the rates of the plan without partitions, by model.
+func fillRates(ctx context.Context, in planner.Inputs, margin float64) ([]float64, error) {
+	values := document.NewValues(formats.PlanOptions(formats.PlanPool))
+	if err := values.Set("margin", margin); err != nil {
+		return nil, err
+	}
+	resolved, err := documents.Resolve(&kind.Problem{Documents: in, Values: values, Seed: 1}, kind.NewRun(highs.Solver{}))
+	if err != nil {
+		return nil, err
+	}
+	unpartitioned, err := search.FewestDevicesNP(ctx, resolved.Problem.WithoutFloors(), highs.Solver{}, resolved.SearchOptions())
+	if err != nil {
+		return nil, err
+	}
+	return unpartitioned.RPS, nil
+}
+
+// The weights of the paper's two workloads.
+var (
+	weights19 = []float64{0.3, 0.33, 0.37}
+	weights21 = []float64{0.39, 0.26, 0.35}
+)
+
 // ours are the paper's 24 cases of three models, all planned by us: six groups
 // on four clusters, weighted as in one of its two workloads.
-func (b *planning) ours(family string, weights []float64) []scene {
+func (b *bench) ours(family string, weights []float64) []scene {
 	var out []scene
-	for _, cluster := range sortedKeys(setups) {
-		for _, group := range sortedKeys(b.groups) {
+	for _, cluster := range clusters {
+		for _, group := range slices.Sorted(maps.Keys(b.groups)) {
 			out = append(out, b.made(family+"/"+group+"/"+cluster, family, group, cluster, b.groups[group], weights, standard))
 		}
 	}
 	return out
 }
 
-// small are the 18 models one at a time on the clusters of 16 devices.
-func (b *planning) small() []scene {
-	v := standard
-	v.high, v.low = 4, 12
+// singly are the 18 models one at a time on a cluster of 16 devices.
+func (b *bench) singly(family, cluster, setting string, v variation) []scene {
 	var out []scene
-	for _, cluster := range sortedKeys(setups) {
-		out = append(out, b.singly("small", cluster+"-S", "", v)...)
+	for _, m := range slices.Sorted(maps.Keys(b.wholeL4)) {
+		out = append(out, b.made(strings.TrimSuffix(family+"/"+cluster+"/"+m+"/"+setting, "/"), family, m, cluster, []string{m}, []float64{1}, v))
 	}
 	return out
-}
-
-// singly are the models one at a time on a cluster.
-func (b *planning) singly(family, cluster, what string, v variation) []scene {
-	var out []scene
-	for _, m := range sortedKeys(b.models) {
-		name := family + "/" + cluster + "/" + m
-		if what != "" {
-			name += "/" + what
-		}
-		out = append(out, b.made(name, family, m, cluster, []string{m}, []float64{1}, v))
-	}
-	return out
-}
-
-// scenes are the cases of a table: those that -cases names, else its own.
-func (b *bench) scenes(own string, from ...[]scene) ([]scene, error) {
-	var out []scene
-	matches, err := b.matcher(own)
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range slices.Concat(from...) {
-		if matches(s.name) {
-			out = append(out, s)
-		}
-	}
-	if len(out) == 0 {
-		return nil, errNoCase
-	}
-	return out, nil
 }

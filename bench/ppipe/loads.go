@@ -4,59 +4,37 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
-	"path/filepath"
+	"maps"
+	"slices"
 	"strings"
-	"text/tabwriter"
 
-	"inferplan/formats"
-	"inferplan/policy"
-	"inferplan/policy/artifact"
-	"inferplan/policy/reserve"
+	"inferplan/bench/instrument"
+	"inferplan/bench/table"
 )
 
-// bursty are the arrivals of the load table for the recorded cases weighted as
-// maf21; those weighted equally and those that we planned, which would take as
-// long again, have a part of them.
-const (
-	bursty       = "gamma:1.5,gamma:2,azure,azure-minutes,twitter"
-	burstyEqual  = "gamma:1.5,azure-minutes"
-	burstyOurs21 = "gamma:1.5"
-)
-
-// arrivalsOf are the arrivals under which the load table shows a case.
-func arrivalsOf(s *scene) string {
+// processesOf returns the arrivals under which part load shows a case: bursty ones for those weighted as maf21. Those weighted equally
+// and those that we planned, which would take as long again, have a part of them.
+func (b *bench) processesOf(s *scene) ([]process, error) {
 	switch {
 	case !strings.HasSuffix(s.family, "21"):
-		return "poisson"
-	case s.inputs != nil:
-		return burstyOurs21
-	case strings.HasSuffix(s.name, "/w1-1-1"):
-		return burstyEqual
+		return []process{poisson}, nil
+	case s.ref == nil:
+		return []process{gamma(1.5)}, nil
 	}
-	return bursty
+	minutes, err := b.azureMinutes()
+	if err != nil || strings.HasSuffix(s.name, "/w1-1-1") {
+		return []process{gamma(1.5), minutes}, err
+	}
+	seconds, err := b.twitter()
+	return []process{gamma(1.5), gamma(2), minutes, seconds}, err
 }
 
-// manner is a policy on a network.
-type manner struct {
-	policy  string
-	network policy.Topology
-}
-
-var (
-	asArtifact = manner{artifact.Name, policy.TopologyStages}
-	asOurs     = manner{reserve.Name, policy.TopologyNodes}
-)
-
-const loadColumns = "plan\tDNNs\tload factor\tPPipe's gain (mean of ratios)\t(ratio of means)\thigh class\tlow class"
-
-func (b *bench) loads(ctx context.Context, w *tabwriter.Writer) error {
-	scenes, err := b.scenes("^maf|^ours", b.recorded(), b.ours("ours19", []float64{0.3, 0.33, 0.37}), b.ours("ours21", []float64{0.39, 0.26, 0.35}))
+// load compares the algorithms.
+func (b *bench) load(_ *instrument.Run, t *table.Table) error {
+	scenes, err := b.scenes("^maf|^ours", b.recorded(algorithms...), b.ours("ours19", weights19), b.ours("ours21", weights21))
 	if err != nil {
 		return err
 	}
-	columns := sortedKeys(setups)
-	fmt.Fprintf(w, "family\tarrivals\tpolicy, network\t%s\t%s\n", loadColumns, strings.Join(columns, "\t"))
 	families := map[string][]scene{}
 	for _, s := range scenes {
 		family := s.family
@@ -65,216 +43,185 @@ func (b *bench) loads(ctx context.Context, w *tabwriter.Writer) error {
 		}
 		families[family] = append(families[family], s)
 	}
-	for _, family := range sortedKeys(families) {
-		processes, err := traces(filepath.Join(b.data, "traces")).processes(cmp.Or(b.arrivals, arrivalsOf(&families[family][0])))
+	for _, family := range slices.Sorted(maps.Keys(families)) {
+		processes, err := b.processesOf(&families[family][0])
 		if err != nil {
 			return err
 		}
 		for _, p := range processes {
 			for _, m := range []manner{asArtifact, asOurs} {
-				b.announce(ctx, families[family], p.name+", "+m.policy, 2*len(algorithms))
-				c, err := b.compare(ctx, families[family], m, p, algorithms)
+				c, err := b.compare(families[family], m, p, algorithms)
 				if err != nil {
 					return err
 				}
-				c.rows(w, fmt.Sprintf("%s\t%s\t%s, %s", family, p.name, m.policy, m.network), algorithms, columns)
-				b.gains(c, family, m, p)
+				c.rows(t, family, p.name, m, clusters)
+				if m == asArtifact {
+					b.gains(c, family, b.Command("parts", "load", "cases", cmp.Or(b.cases, "^"+family)), p)
+				}
 			}
 		}
 	}
 	return nil
 }
 
-// requestsPerCPUSecond is about what simulating a request costs, for the
-// announcement of a table's cost.
-const requestsPerCPUSecond = 250_000
-
-// announce says what the simulations of some cases cost, if none was kept.
-func (b *bench) announce(ctx context.Context, scenes []scene, what string, points int) {
-	total := 0.0
-	for i := range scenes {
-		rates, err := scenes[i].rates(ctx)
-		if err != nil {
-			return // it is told where it matters
-		}
-		for _, r := range rates {
-			total += r
-		}
-	}
-	seconds := total * b.duration.Seconds() * float64(b.runs*points) / requestsPerCPUSecond
-	fmt.Fprintf(b.notes, "%s: %d cases, about %.0f CPU-seconds of simulation where nothing is kept\n", what, len(scenes), math.Ceil(seconds))
-}
-
-func (b *bench) curves(ctx context.Context, w *tabwriter.Writer) error {
-	scenes, err := b.scenes(`^maf19/G1/`, b.recorded(), b.ours("ours19", []float64{0.3, 0.33, 0.37}))
+// baselines holds our NP and DART-r plans of recorded cases against the recorded ones:
+// the highest load of each DNN, where load 1 is the promise of the recorded PPipe plan.
+func (b *bench) baselines(_ *instrument.Run, t *table.Table) error {
+	recordedCases, err := b.scenes("^maf19/", b.recorded(algorithms...))
 	if err != nil {
 		return err
 	}
-	p := process{name: "poisson", spec: poisson}
-	fmt.Fprint(w, "case\tplan")
-	for at := 2; at <= gridSteps; at += 2 {
-		fmt.Fprintf(w, "\t%.1f", float64(at)/gridSteps)
+	ownCases, err := b.scenes("^maf19/", b.recorded("PPipe")) // whose other plans are ours
+	if err != nil {
+		return err
 	}
-	fmt.Fprintln(w, "\thighest load of each DNN")
-	b.announce(ctx, scenes, "curves", gridSteps/2*len(algorithms))
+	recordedLoads, err := b.compare(recordedCases, asArtifact, poisson, algorithms)
+	if err != nil {
+		return err
+	}
+	ownLoads, err := b.compare(ownCases, asArtifact, poisson, algorithms)
+	if err != nil {
+		return err
+	}
+	recordedLoads.rows(t, "recorded", poisson.name, asArtifact, nil)
+	ownLoads.rows(t, "ours", poisson.name, asArtifact, nil)
+	for _, a := range []string{"DART-r", "NP"} {
+		b.state(fmt.Sprintf("highest load of our %s plans over that of the recorded ones, mean of %d DNNs", a, len(ownLoads.dnns)), "PPipe (USENIX ATC 2025), recorded plans", "at least", -0.01, "",
+			fmt.Sprintf("ours %.3f, recorded %.3f; Poisson, the artifact's dispatch", ownLoads.load("", a), recordedLoads.load("", a)), ownLoads.load("", a)-recordedLoads.load("", a))
+	}
+	return nil
+}
+
+// curve shows the attainment at every second step of the grid, mean over the models of a case.
+func (b *bench) curve(r *instrument.Run, t *table.Table) error {
+	scenes, err := b.scenes(`^maf19/G1/`, b.recorded(algorithms...))
+	if err != nil {
+		return err
+	}
+	t.Columns = []string{"case", "plan"}
+	for step := 2; step <= gridSteps; step += 2 {
+		t.Columns = append(t.Columns, fmt.Sprintf("%.1f", float64(step)/gridSteps))
+	}
+	t.Columns = append(t.Columns, "highest load of each DNN")
 	for i := range scenes {
-		var lines []line
 		for _, a := range algorithms {
-			s, err := b.subject(ctx, &scenes[i], a, asArtifact.policy, asArtifact.network, p)
+			s, err := b.subject(r.Ctx, &scenes[i], a, asArtifact, poisson)
 			if err != nil {
 				return err
 			}
-			l, err := s.curve(ctx)
+			row := []any{scenes[i].name, a}
+			for step := 2; step <= gridSteps; step += 2 {
+				var attainments []float64
+				for m := range s.sc.Tables.Models {
+					p, err := s.simulate(r.Ctx, m, step)
+					if err != nil {
+						return err
+					}
+					attainments = append(attainments, p.Models[m].attained())
+				}
+				row = append(row, fmt.Sprintf("%.4f", mean(attainments)))
+			}
+			f, err := s.find(r.Ctx)
 			if err != nil {
 				return err
 			}
-			f, err := s.find(ctx)
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(w, "%s\t%s", scenes[i].name, a)
-			for k := range l {
-				fmt.Fprintf(w, "\t%.4f", l[k][1])
-			}
-			for k, load := range f.loads {
-				fmt.Fprintf(w, "%s%s %.2f", []string{", ", "\t"}[b2i(k == 0)], f.models[k], load)
-			}
-			fmt.Fprintln(w)
-			w.Flush()
-			lines = append(lines, line{a, l})
-		}
-		if err := b.plot("curve-"+strings.ReplaceAll(scenes[i].name, "/", "-"), scenes[i].name, "load factor", "attainment", lines); err != nil {
-			return err
+			t.Add(append(row, strings.TrimSuffix(strings.TrimPrefix(fmt.Sprint(f.loads), "map["), "]"))...)
 		}
 	}
 	return nil
 }
 
-func b2i(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
+// smallSetting are the clusters of 16 devices.
+var smallSetting = variation{high: 4, low: 12, sloScale: standard.sloScale, margin: standard.margin}
 
-// curve is the attainment at every second point of the grid, mean over models.
-func (s *subject) curve(ctx context.Context) ([][2]float64, error) {
-	out := make([][2]float64, gridSteps/2)
-	err := each(ctx, len(out), func(ctx context.Context, i int) error {
-		at := 2 * (i + 1)
-		var overModels mean
-		for m := range s.sc.Tables.Models {
-			in := m
-			if !s.alone {
-				in = everyone
+// small compares the algorithms on the DNNs one at a time.
+func (b *bench) small(_ *instrument.Run, t *table.Table) error {
+	for _, m := range []manner{asArtifact, asOurs} {
+		for _, cluster := range clusters {
+			scenes, err := b.scenes(".", b.singly("small", cluster+"-S", "", smallSetting))
+			if err == errNoCase {
+				continue
 			}
-			runs, err := s.runs(ctx, in, at)
 			if err != nil {
 				return err
 			}
-			var all modelResult
-			for k := range runs {
-				all.Requests += runs[k].Models[m].Requests
-				all.Lost += runs[k].Models[m].Lost
+			c, err := b.compare(scenes, m, poisson, algorithms)
+			if err != nil {
+				return err
 			}
-			overModels.add(all.attained())
+			c.rows(t, cluster+"-S", poisson.name, m, nil)
 		}
-		out[i] = [2]float64{float64(at) / gridSteps, overModels.value()}
-		return nil
-	})
-	return out, err
+	}
+	if len(t.Rows) == 0 {
+		return errNoCase
+	}
+	return nil
 }
 
-func (b *bench) smalls(ctx context.Context, w *tabwriter.Writer) error {
-	scenes, err := b.scenes(".", b.small())
+// sweeps are the settings that part sensitivity varies.
+var sweeps = []struct {
+	name   string
+	values []float64
+	set    func(v *variation, x float64)
+	label  func(x float64) string
+}{
+	{"SLO, times the L4's latency", []float64{2, 3, 4, 5, 7, 10}, func(v *variation, x float64) { v.sloScale = x }, func(x float64) string { return fmt.Sprintf("%gx", x) }},
+	{"high:low devices", []float64{2, 4, 6, 8, 12}, func(v *variation, x float64) { v.high, v.low = int(x), 16-int(x) }, func(x float64) string { return fmt.Sprintf("%g:%g", x, 16-x) }},
+	{"margin", []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6}, func(v *variation, x float64) { v.margin = x }, func(x float64) string { return fmt.Sprintf("%.0f %%", 100*x) }},
+}
+
+// sensitivity varies one setting after the other. Rates are those of PPipe's plans, in parts of those at the standard setting.
+func (b *bench) sensitivity(r *instrument.Run, t *table.Table) error {
+	standardRates, _, err := b.sensitivityAt(r.Ctx, smallSetting, "standard")
 	if err != nil {
 		return err
 	}
-	p := process{name: "poisson", spec: poisson}
-	fmt.Fprintf(w, "policy, network\tcluster\t%s\n", loadColumns)
-	for _, m := range []manner{asArtifact, asOurs} {
-		byCluster := map[string][]scene{}
-		for _, s := range scenes {
-			byCluster[s.cluster] = append(byCluster[s.cluster], s)
-		}
-		for _, cluster := range sortedKeys(byCluster) {
-			c, err := b.compare(ctx, byCluster[cluster], m, p, algorithms)
+	for _, sweep := range sweeps {
+		for _, x := range sweep.values {
+			v := smallSetting
+			sweep.set(&v, x)
+			rates, c, err := b.sensitivityAt(r.Ctx, v, sweep.name+" "+sweep.label(x))
 			if err != nil {
 				return err
 			}
-			c.rows(w, fmt.Sprintf("%s, %s\t%s", m.policy, m.network, cluster), algorithms, nil)
-			if b.byDNN {
-				if err := c.byDNN(ctx, w, algorithms); err != nil {
-					return err
+			var planned, sustained []float64
+			for _, model := range slices.Sorted(maps.Keys(rates)) {
+				base, ok := standardRates[model]
+				if ok {
+					planned = append(planned, rates[model][0]/base[0])
+				}
+				if base[1] > 0 {
+					sustained = append(sustained, rates[model][1]/base[1])
 				}
 			}
+			t.Add(sweep.name, sweep.label(x), len(c.dnns), fmt.Sprintf("%.3f", c.load("", "PPipe")), fmt.Sprintf("%.3f", c.load("", "NP")), c.gain("", "NP"), fmt.Sprintf("%.3f", mean(planned)), fmt.Sprintf("%.3f", mean(sustained)))
 		}
 	}
 	return nil
 }
 
-// byDNN writes a row per model: what each plan promises as a load, which is its
-// limit whatever the policy, beside the highest load that was sustained, with
-// PPipe's rate, what stopped its solve, its gap, and its pipelines
-// in the words of shape.
-func (c *compared) byDNN(ctx context.Context, w *tabwriter.Writer, of []string) error {
-	fmt.Fprint(w, "DNN\tPPipe rps\tstopped by, gap")
-	for _, a := range of {
-		fmt.Fprintf(w, "\t%s: promised, sustained", a)
+// sensitivityAt compares plans at a setting, and returns PPipe's requests/s by model: planned and sustained.
+func (b *bench) sensitivityAt(ctx context.Context, v variation, label string) (map[string][2]float64, *comparison, error) {
+	scenes, err := b.scenes(".", b.singly("sensitivity", "HC1-S", label, v))
+	if err != nil {
+		return nil, nil, err
 	}
-	fmt.Fprintln(w, "\tPPipe's pipelines")
-	for i := range c.dnns {
-		d := &c.dnns[i]
-		rates, err := d.scene.rates(ctx)
+	scenes = slices.DeleteFunc(scenes, func(s scene) bool { // an SLO that no plan meets has nothing to compare
+		_, err := s.plan(ctx, "NP")
+		return err != nil && ctx.Err() == nil
+	})
+	c, err := b.compare(scenes, asOurs, poisson, []string{"PPipe", "NP"})
+	if err != nil {
+		return nil, nil, err
+	}
+	rates := map[string][2]float64{}
+	for i := range scenes {
+		planned, err := scenes[i].rates(ctx)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
-		var promised []string
-		var first *formats.Plan
-		for _, a := range of {
-			plan, err := d.scene.plan(ctx, a)
-			if err != nil {
-				return err
-			}
-			if first == nil {
-				first = plan
-			}
-			for k := range plan.Deployment {
-				if plan.Deployment[k].Model == d.model {
-					promised = append(promised, fmt.Sprintf("%.3f, %.2f", plan.PromiseFor(k).RPS/rates[d.model], d.load[a]))
-				}
-			}
-		}
-		gap := "none"
-		if first.Objective.Gap != nil {
-			gap = fmt.Sprintf("%.2f %%", 100**first.Objective.Gap)
-		}
-		fmt.Fprintf(w, "%s\t%.1f\t%s, %s\t%s\t%s\n", d.model, rates[d.model], first.StoppedBy, gap, strings.Join(promised, "\t"), shape(first, d.model))
+		d := &c.dnns[i] // a case has one model
+		rates[d.model] = [2]float64{planned[d.model], planned[d.model] * d.load["PPipe"]}
 	}
-	return w.Flush()
-}
-
-// shape is a model's pipelines in short, such as "3xL4/4 > 12xT4 b8
-// 120/s 55%": replicas and share by stage, batch, rate, latency of the SLO.
-func shape(p *formats.Plan, model string) string {
-	var all []string
-	for i := range p.Deployment {
-		if p.Deployment[i].Model != model {
-			continue
-		}
-		for j := range p.Deployment[i].Pipelines {
-			pipe := &p.Deployment[i].Pipelines[j]
-			var stages []string
-			for k := range pipe.Stages {
-				s := &pipe.Stages[k]
-				text := fmt.Sprintf("%dx%s", s.Replicas, s.Device)
-				if s.Share > 1 {
-					text += fmt.Sprintf("/%d", s.Share)
-				}
-				stages = append(stages, text)
-			}
-			all = append(all, fmt.Sprintf("%s b%d %.0f/s %.0f%%", strings.Join(stages, " > "), pipe.Batch, pipe.RPS, 100*float64(pipe.LatencyUS)/float64(p.PromiseFor(i).SLOUS)))
-		}
-	}
-	return strings.Join(all, "; ")
+	return rates, c, nil
 }

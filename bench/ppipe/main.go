@@ -3,166 +3,142 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
-	"io"
-	"os"
-	"os/signal"
+	"math"
 	"regexp"
 	"slices"
-	"strings"
-	"text/tabwriter"
 	"time"
 
-	"inferplan/bench/figures"
+	"inferplan/bench/instrument"
+	"inferplan/bench/kept"
 	"inferplan/cputime"
-	"inferplan/testkit/reference"
+	"inferplan/planner"
+	"inferplan/solver/highs"
 )
 
-// bench makes the tables.
+// bench holds the reference data and flags.
 type bench struct {
-	planning
-	pictures
-	cases    string // regular expression, or empty
+	*instrument.Run
+	records
+	cases    string // regular expression; empty: those of the part
 	runs     int
 	duration time.Duration
-	arrivals string
-	byDNN    bool
-	figures  string                      // file; none if empty
-	command  func(part ...string) string // that measures a part of this run
-	measured []figures.Figure            // of the table that is made
-	near     map[string]int              // highest points found last, by case, algorithm and model
-	out      io.Writer
-}
-
-// table is one of the tables, in the order in which they are made.
-type table struct {
-	name, title string
-	make        func(*bench, context.Context, *tabwriter.Writer) error
-}
-
-var tables = []table{
-	{"recompute", "Recorded plans recomputed from the measurements (1 us, 1e-5)", (*bench).recompute},
-	{"objective", "Objective against the recorded PPipe plans", (*bench).objective},
-	{"load", "Highest load factor at 99 % (0.05 grid up to 1, mean over DNNs; figure 6), and use of high and low class there (figure 8)", (*bench).loads},
-	{"curve", "Attainment by load factor, mean over the DNNs of a case (figure 7)", (*bench).curves},
-	{"small", "Highest load factor of the 18 DNNs one at a time on 16 devices, simulated (figure 9)", (*bench).smalls},
-	{"sensitivity", "Sensitivity to the SLO, the ratio of devices and the margin, 18 DNNs one at a time on HC1-S, simulated (figure 13)", (*bench).sensitivity},
-	{"transfer", "Reservation against reaction: highest load, and transfer times at 0.9 of the recorded rate", (*bench).transfers},
-	{"baselines", "Our NP and DART-r plans of recorded cases against the recorded ones: highest load factor at 99 %", (*bench).baselines},
-	{"headline", "Certified rps at 99 %: our plan and policy against what the artifact's plan sustains in its simulator", (*bench).headline},
-	{"gaps", "Default plans and their bounds: what keeps them apart, of the bound", (*bench).gaps},
-	{"links", "Shared NICs: highest load of every model beside the others, at the same plans", (*bench).links},
-	{"latency", "Latency over load under reserve: what waits goes at once, or waits for a fuller batch", (*bench).latency},
-	{"blocks", "Few blocks against cuts after any layer, for the three DNNs with measured layers", (*bench).blocks},
+	evenNIC  bool
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench-ppipe:", err)
-		os.Exit(1)
-	}
+	i, _ := newInstrument()
+	instrument.Main(i)
 }
 
-func run(ctx context.Context, args []string, out io.Writer) error {
-	names := make([]string, len(tables))
-	for i, t := range tables {
-		names[i] = t.name
-	}
-	f := flag.NewFlagSet("bench-ppipe", flag.ContinueOnError)
-	data := f.String("data", "../shared/data", "folder that holds ppipe/ and traces/")
-	chosen := f.String("tables", strings.Join(names, ","), "tables to make")
-	keep := f.String("keep", "", "folder that keeps what was simulated and solved, so that an interrupted bench goes on")
-	keptBy := f.String("kept-by", "", "go on from what another build solved, by the hash that it told; for builds that plan the same")
-	b := &bench{out: out, pictures: pictures{notes: os.Stderr}, near: map[string]int{}}
-	f.StringVar(&b.cases, "cases", "", "regular expression of the cases, such as ^maf19/G4/HC2 or ^ours21/; empty: each table's own")
-	f.IntVar(&b.runs, "runs", 5, "replications of every simulated point")
-	f.DurationVar(&b.duration, "duration", 30*time.Second, "virtual time of a replication")
-	f.StringVar(&b.arrivals, "arrivals", "", "arrivals of the load table: some of poisson, gamma:CV, azure, azure-minutes, twitter; empty: poisson for the cases weighted as maf19, "+bursty+" for the recorded ones as maf21, some of these for the others")
-	f.DurationVar(&b.timeLimit, "time-limit", 0, "limit of one solve; 0: only the solver's own, on its work, which gives the same plans on a machine of any load")
-	f.BoolVar(&b.byDNN, "by-dnn", false, "small table: a row per DNN too, with what each plan promises beside what was sustained")
-	f.BoolVar(&b.evenNIC, "even-nic", false, "our PPipe plans give the devices of a node like parts of its NIC, as the artifact's do")
-	f.StringVar(&b.figures, "figures", "", "file that the figures of the load, baselines, headline, links and latency tables are put into")
-	f.StringVar(&b.plots, "plots", "", "folder for plots of the curve, sensitivity and latency tables, as SVG")
-	if err := f.Parse(args); err != nil {
-		return err
-	}
-	b.command = func(part ...string) string { return figures.Command(f, "ppipe", part...) }
-	wanted := strings.Split(*chosen, ",")
-	for _, name := range wanted {
-		if !slices.Contains(names, name) {
-			return fmt.Errorf("-tables: found %q, expected some of %s", name, strings.Join(names, ","))
-		}
-	}
+// newInstrument returns the instrument with its parts, and the bench that they measure.
+func newInstrument() (*instrument.Instrument, *bench) {
+	b := &bench{}
+	loads := []string{"cases", "arrivals", "policy, network", "plan", "DNNs", "load factor", "PPipe's gain (mean of ratios)", "(ratio of means)", "high class", "low class"}
+	return &instrument.Instrument{
+		Name: "ppipe", Keeps: true,
+		Parts: []instrument.Part{
+			{Name: "objective", Title: "Objective against the recorded PPipe plans", Measure: b.objective,
+				Columns: []string{"case", "ours", "recorded", "difference", "bound", "gap", "CPU ms to the recorded value", "CPU s in all"}},
+			{Name: "load", Title: "Highest load factor at 99 % (0.05 grid up to 1, mean over DNNs; figure 6), and use of high and low class there (figure 8)", Measure: b.load,
+				Columns: append(slices.Clone(loads), clusters...)},
+			{Name: "curve", Title: "Attainment by load factor, mean over the DNNs of a case (figure 7)", Measure: b.curve},
+			{Name: "small", Title: "Highest load factor of the 18 DNNs one at a time on 16 devices, simulated (figure 9)", Columns: loads, Measure: b.small},
+			{Name: "sensitivity", Title: "Sensitivity to the SLO, the ratio of devices and the margin, 18 DNNs one at a time on HC1-S, simulated (figure 13)", Measure: b.sensitivity,
+				Columns: []string{"varied", "value", "DNNs", "PPipe load", "NP load", "PPipe's gain (mean of ratios)", "PPipe rps planned", "sustained (mean over DNNs, of those at the standard setting)"}},
+			{Name: "transfer", Title: "Reservation against reaction: highest load, and transfer times at 0.9 of the recorded rate", Measure: b.transfer,
+				Columns: []string{"case", "policy", "highest load", "transfers", "mean ms", "p99 ms (mean over runs)"}},
+			{Name: "baselines", Title: "Our NP and DART-r plans of recorded cases against the recorded ones: highest load factor at 99 %", Columns: loads, Measure: b.baselines},
+			{Name: "headline", Title: "Certified rps at 99 %: our plan and policy against what the artifact's plan sustains in its simulator", Measure: b.headline,
+				Columns: []string{"case", "artifact rps/weight", "in steps of .01", "ours, its margin", "ratio", "ours, --margin auto", "ratio", "to steps of .01", "auto / its margin", "headroom", "CPU s", "share of the bound without margin"}},
+			{Name: "gaps", Title: "Default plans and their bounds: what keeps them apart, of the bound", Measure: b.gaps,
+				Columns: []string{"case", "gap", "devices", "links", "filling", "queueing", "not stated", "CPU s"}},
+			{Name: "links", Title: "Shared NICs: highest load of every model beside the others, at the same plans", Measure: b.links,
+				Columns: []string{"case", "model", "links of its own", "shared NICs"}},
+			{Name: "latency", Title: "Latency over load under reserve: what waits goes at once, or waits for a fuller batch", Measure: b.latency,
+				Columns: []string{"cases", "arrivals", "load", "manner", "p50 / idle path", "most", "p99 / idle path", "p99 / SLO", "attainment"}},
+			{Name: "blocks", Title: "Few blocks against cuts after any layer, for the three DNNs with measured layers", Measure: b.blocks,
+				Columns: []string{"case", "cuts between", "LP bound", "against layers", "plan", "against layers", "gap", "stopped by"}},
+		},
+		Flags: func(f *flag.FlagSet) {
+			f.StringVar(&b.cases, "cases", "", "regular expression of the cases, such as ^maf19/G4/HC2 or ^ours21/; empty: each part's own")
+			f.IntVar(&b.runs, "runs", 5, "replications of every simulated point")
+			f.DurationVar(&b.duration, "duration", 30*time.Second, "virtual time of a replication")
+			f.BoolVar(&b.evenNIC, "even-nic", false, "our PPipe plans give the devices of a node like parts of its NIC, as the artifact's do")
+		},
+		Begin: b.begin,
+	}, b
+}
+
+// begin checks the flags and reads the reference data.
+func (b *bench) begin(r *instrument.Run) error {
+	b.Run = r
 	if _, err := regexp.Compile(b.cases); err != nil {
-		return fmt.Errorf("-cases: %w", err)
+		return instrument.Usagef("-cases: %w", err)
 	}
 	if b.runs < 1 || b.duration < time.Second {
-		return fmt.Errorf("-runs %d and -duration %v: expected at least 1, and at least 1s", b.runs, b.duration)
+		return instrument.Usagef("-runs %d and -duration %v: expected at least 1, and at least 1s", b.runs, b.duration)
 	}
-	err := b.open(*data)
-	if err != nil {
-		return err
-	}
-	if b.store, err = openStore(*keep, *keptBy); err != nil {
-		return err
-	}
-	if *keep != "" {
-		fmt.Fprintf(b.notes, "results are kept in %s, what is solved by this program as of -kept-by %s\n", *keep, b.store.program)
-	}
-	defer b.store.close()
-	for _, t := range tables {
-		if !slices.Contains(wanted, t.name) {
-			continue
-		}
-		fmt.Fprintf(out, "\n%s\n(cases %s", t.title, cmp.Or(b.cases, "of the table"))
-		if !slices.Contains([]string{"recompute", "objective", "blocks"}, t.name) {
-			fmt.Fprintf(out, "; %d runs of %v", b.runs, b.duration)
-		}
-		fmt.Fprintln(out, ")")
-		w := tabwriter.NewWriter(out, 12, 4, 2, ' ', 0) // rows come one by one
-		start, cpu := time.Now(), cputime.Used()
-		err := t.make(b, ctx, w)
-		w.Flush() // what was found so far
-		if err != nil {
-			return fmt.Errorf("table %s: %w", t.name, err)
-		}
-		if b.figures != "" {
-			if err := figures.Put(b.figures, b.command("tables", t.name), b.measured...); err != nil {
-				return err
-			}
-		}
-		b.measured = nil
-		fmt.Fprintf(b.notes, "table %s: %.0f s of CPU, %.0f s\n", t.name, (cputime.Used() - cpu).Seconds(), time.Since(start).Seconds())
-	}
-	return nil
+	return b.open(r.Data)
 }
 
-// matcher says by a case's name whether it is chosen: by -cases, else by a
-// table's own expression.
-func (b *bench) matcher(own string) (func(name string) bool, error) {
-	re, err := regexp.Compile(cmp.Or(b.cases, own))
+// asked is the share of requests in time that is asked.
+const asked = 0.99
+
+var errNoCase = errors.New("no case of the part matches -cases")
+
+// scenes returns the cases of a part: those that -cases names, else those of the part's own expression.
+func (b *bench) scenes(expression string, from ...[]scene) ([]scene, error) {
+	re, err := regexp.Compile(cmp.Or(b.cases, expression))
 	if err != nil {
 		return nil, fmt.Errorf("choosing cases: %w", err)
 	}
-	return re.MatchString, nil
-}
-
-// selected are the recorded plans of the chosen cases, of one algorithm; own
-// are those of a table.
-func (b *bench) selected(algorithm, own string) ([]*reference.Plan, error) {
-	matches, err := b.matcher(own)
-	if err != nil {
-		return nil, err
-	}
-	var out []*reference.Plan
-	for i := range b.plans {
-		if p := &b.plans[i]; p.Algorithm == algorithm && !p.Empty && matches(p.Case) {
-			out = append(out, p)
-		}
+	out := slices.DeleteFunc(slices.Concat(from...), func(s scene) bool { return !re.MatchString(s.name) })
+	if len(out) == 0 {
+		return nil, errNoCase
 	}
 	return out, nil
+}
+
+// solution holds the results of a solve.
+type solution struct {
+	Plan       kept.Plan
+	Relaxation float64             // bound of the first phase
+	Incumbents []planner.Incumbent // plans that were better than all before
+	CPU        float64             // seconds of the whole process
+}
+
+// solve plans documents and keeps the plan.
+func (b *bench) solve(ctx context.Context, name string, in planner.Inputs, opt planner.Options) (*solution, error) {
+	key := fmt.Sprintf("plan %s %s", name, keyOf(b.digest, in.Cluster, in.Workload, fmt.Sprintf("%+v", opt))) // documents leave options out
+	return instrument.Measured(b.Run, key, func() (*solution, error) {
+		began := cputime.Used()
+		res, err := planner.Solve(ctx, in, opt, highs.Solver{}, nil)
+		if err != nil {
+			return nil, err
+		}
+		out := &solution{Plan: kept.Plan{Plan: res.Plan}, Incumbents: res.Incumbents, CPU: (cputime.Used() - began).Seconds()}
+		if len(res.Phases) > 0 && !math.IsInf(res.Phases[0].Bound, 0) {
+			out.Relaxation = res.Phases[0].Bound
+		}
+		return out, ctx.Err()
+	})
+}
+
+// state states a figure of one value with a note.
+func (b *bench) state(claim, source, relation string, limit float64, unit, note string, value float64) {
+	f := instrument.Limited(claim, source, relation, limit, unit, []float64{value})
+	f.Note = note
+	b.Figure(f)
+}
+
+// mean returns the mean of values, which are summed in their order; NaN of none.
+func mean(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(len(values))
 }

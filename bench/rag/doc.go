@@ -5,6 +5,5 @@
 // simulation are certified by the same search, with the devices given.
 //
 //	splits.go  the best split by hand
-//	held.go    what a plan holds in runs with fresh seeds
-//	main.go    flags, the table and its figures
+//	main.go    the table and its figures
 package main

@@ -2,150 +2,113 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"math"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
+	"time"
 
-	"inferplan/bench/figures"
+	"inferplan/bench/instrument"
 	"inferplan/bench/table"
 	"inferplan/cputime"
+	"inferplan/formats"
 	"inferplan/planner"
+	"inferplan/sim"
 	"inferplan/testkit/workflows"
 )
-
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:])
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "bench-rag:", err)
-		os.Exit(1)
-	}
-}
-
-func run(ctx context.Context, args []string) error {
-	f := flag.NewFlagSet("bench-rag", flag.ContinueOnError)
-	first := f.Uint64("first", 1, "first drawn application; choices of the search were made on applications 1 to 5")
-	last := f.Uint64("last", 10, "last drawn application")
-	file := f.String("figures", "", "file for the figures as JSON")
-	if err := f.Parse(args); err != nil {
-		return err
-	}
-	t := &table.Table{Columns: []string{"application", "devices", "CPU s", "stated rps", "attained", "dedicated", "best by hand, rps", "dedicated", "splits", "share"}}
-	b := &bench{ctx: ctx, out: t}
-	if err := b.example(); err != nil {
-		return err
-	}
-	for seed := *first; seed <= *last; seed++ {
-		if err := b.drawn(seed); err != nil {
-			return fmt.Errorf("application %d: %w", seed, err)
-		}
-	}
-	if err := t.Markdown(os.Stdout); err != nil || *file == "" {
-		return err
-	}
-	return figures.Put(*file, figures.Command(f, "rag-splits"), b.figures()...)
-}
-
-// bench holds the measurements.
-type bench struct {
-	ctx   context.Context
-	out   *table.Table
-	rows  []row
-	first row // the example
-}
-
-// row is an application.
-type row struct {
-	seed                  uint64 // 0 stands for the example
-	stated, attained, cpu float64
-	dedicated             string
-	hand                  float64 // rate of the best split
-}
-
-// plan plans an application as a user does who says nothing.
-func (b *bench) plan(seed uint64, a *workflows.RAG) (row, error) {
-	begun := cputime.Used()
-	plan, err := solve(b.ctx, a, planner.Auto, planner.Auto)
-	if err != nil {
-		return row{}, err
-	}
-	r := row{seed: seed, cpu: (cputime.Used() - begun).Seconds(), dedicated: plan.Options.Word("dedicated")}
-	if plan.Certificate != nil {
-		r.stated = plan.Objective.Value
-	}
-	r.attained, err = held(b.ctx, plan)
-	return r, err
-}
-
-// example plans the example.
-func (b *bench) example() error {
-	a := workflows.ExampleRAG()
-	r, err := b.plan(0, a)
-	if err != nil {
-		return err
-	}
-	b.first = r
-	return b.compare("example", a, r)
-}
-
-// drawn plans a drawn application.
-func (b *bench) drawn(seed uint64) error {
-	a := workflows.DrawRAG(seed)
-	r, err := b.plan(seed, a)
-	if err != nil {
-		return err
-	}
-	return b.compare(fmt.Sprint(seed), a, r)
-}
-
-// compare compares a plan with the best split by hand.
-func (b *bench) compare(name string, a *workflows.RAG, r row) error {
-	dedicated, rate, looked, err := best(b.ctx, a)
-	if err != nil {
-		return err
-	}
-	r.hand = rate
-	b.out.Add(name, a.Devices, fmt.Sprintf("%.0f", r.cpu), fmt.Sprintf("%.3g", r.stated), fmt.Sprintf("%.4f", r.attained), r.dedicated, fmt.Sprintf("%.3g", rate), dedicated, looked, fmt.Sprintf("%.3f", r.stated/rate))
-	fmt.Fprintln(os.Stderr, strings.Join(b.out.Rows[len(b.out.Rows)-1], " | "))
-	if b.rows = append(b.rows, r); r.seed == 0 {
-		b.first = r
-	}
-	return nil
-}
 
 // tunedOn is the last application that choices of the search were made on.
 const tunedOn = 5
 
-// figures are the claims with what was measured.
-func (b *bench) figures() (list []figures.Figure) {
-	add := func(claim, asked string, measured float64, unit string, holds bool) {
-		list = append(list, figures.Figure{Claim: claim, Source: "own", Asked: asked, Measured: measured, Unit: unit, Holds: figures.If(holds)})
+// bench holds the numbers of the drawn applications.
+type bench struct{ first, last uint64 }
+
+func main() {
+	b := &bench{}
+	columns := []string{"application", "devices", "CPU s", "stated rps", "attained", "dedicated", "best by hand, rps", "dedicated", "splits", "share"}
+	instrument.Main(&instrument.Instrument{
+		Name:  "rag-splits",
+		Parts: []instrument.Part{{Name: "rag-splits", Title: "Default plans against the best split of the devices by hand", Columns: columns, Measure: b.applications}},
+		Flags: func(f *flag.FlagSet) {
+			f.Uint64Var(&b.first, "first", 1, fmt.Sprintf("first drawn application; choices of the search were made on applications 1 to %d", tunedOn))
+			f.Uint64Var(&b.last, "last", 10, "last drawn application")
+		},
+	})
+}
+
+// comparison holds the figures of an application.
+type comparison struct {
+	stated, attained float64 // of the default plan; 0 is stated without a certificate
+	cpu              float64 // seconds for it
+	share            float64 // of the rate of the best split by hand
+}
+
+// compare plans an application as a user does who says nothing, and compares with the best split by hand.
+func compare(r *instrument.Run, t *table.Table, name string, a *workflows.RAG) (*comparison, error) {
+	began := cputime.Used()
+	plan, err := solve(r.Ctx, a, planner.Auto, planner.Auto)
+	if err != nil {
+		return nil, err
 	}
-	const example = "the example of language models in a workflow: "
-	add(example+"stated rate", "at least 13", b.first.stated, "requests/s", b.first.stated >= 13)
-	add(example+"requests in time at that rate in runs with fresh seeds", "at least 0.99", b.first.attained, "share", b.first.attained >= .99)
-	add(example+"CPU time of its plan with the test", "at most 60", b.first.cpu, "s", b.first.cpu <= 60)
+	c := &comparison{cpu: (cputime.Used() - began).Seconds()}
+	if plan.Certificate != nil {
+		c.stated = plan.Objective.Value
+	}
+	if c.attained, err = attained(r.Ctx, plan); err != nil {
+		return nil, err
+	}
+	split, numSplits, err := best(r.Ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	c.share = c.stated / split.rate
+	t.Add(name, a.Devices, fmt.Sprintf("%.0f", c.cpu), fmt.Sprintf("%.3g", c.stated), fmt.Sprintf("%.4f", c.attained), plan.Options.Word("dedicated"),
+		fmt.Sprintf("%.3g", split.rate), split.dedicated, numSplits, fmt.Sprintf("%.3f", c.share))
+	fmt.Fprintln(r.Log, strings.Join(t.Rows[len(t.Rows)-1], " | "))
+	return c, nil
+}
+
+// attained returns what a plan attains at its stated rate in ten runs of 20 minutes with fresh seeds.
+func attained(ctx context.Context, plan *formats.Plan) (float64, error) {
+	scenario, err := sim.NewScenario(plan)
+	if err != nil {
+		return 0, err
+	}
+	scenario.Duration, scenario.Warmup, scenario.Seed = 20*time.Minute, time.Minute, 7919
+	res, err := sim.Replicate(ctx, scenario, 10)
+	if err != nil {
+		return 0, fmt.Errorf("simulating: %w", err)
+	}
+	return res.Report.Models[0].Attainment, nil
+}
+
+// applications compares the example and the drawn applications.
+func (b *bench) applications(r *instrument.Run, t *table.Table) error {
+	example, err := compare(r, t, "example", workflows.ExampleRAG())
+	if err != nil {
+		return err
+	}
+	const claim = "the example of language models in a workflow: "
+	r.AtLeast(claim+"stated rate", "own", 13, "requests/s", example.stated)
+	r.AtLeast(claim+"requests in time at that rate in runs with fresh seeds", "own", 0.99, "share", example.attained)
+	r.AtMost(claim+"CPU time of its plan with the test", "own", 60, "s", example.cpu)
 	for _, half := range []struct {
 		name        string
 		first, last uint64
-	}{{"applications that choices were made on", 1, tunedOn}, {"other applications", tunedOn + 1, math.MaxUint64}} {
-		share, attained, n := math.Inf(1), math.Inf(1), 0
-		for _, r := range b.rows {
-			if r.seed >= half.first && r.seed <= half.last {
-				share, attained, n = min(share, r.stated/r.hand), min(attained, r.attained), n+1
+	}{{"applications that choices were made on", b.first, min(b.last, tunedOn)}, {"other applications", max(b.first, tunedOn+1), b.last}} {
+		least := &comparison{share: math.Inf(1), attained: 1}
+		for number := half.first; number <= half.last; number++ {
+			c, err := compare(r, t, fmt.Sprint(number), workflows.DrawRAG(number))
+			if err != nil {
+				return fmt.Errorf("application %d: %w", number, err)
 			}
+			least.share, least.attained = min(least.share, c.share), min(least.attained, c.attained)
 		}
-		if n == 0 {
+		if half.first > half.last {
 			continue
 		}
-		add("certified rate over that of the best split of the devices by hand, least, "+half.name, "at least 0.95", share, "share", share >= .95)
-		add("requests in time at the stated rate in runs with fresh seeds, least, "+half.name, "at least 0.99", attained, "share", attained >= .99)
+		r.AtLeast("certified rate over that of the best split of the devices by hand, least, "+half.name, "own", 0.95, "share", least.share)
+		r.AtLeast("requests in time at the stated rate in runs with fresh seeds, least, "+half.name, "own", 0.99, "share", least.attained)
 	}
-	return list
+	return nil
 }

@@ -21,10 +21,8 @@ const certified = 3
 
 // solve plans an application with devices for models alone; auto: simulation chooses them.
 func solve(ctx context.Context, a *workflows.RAG, dedicated string, margin any) (*formats.Plan, error) {
-	o := planner.Options{}
-	o.Set("dedicated", dedicated)
-	o.Set("margin", margin)
-	res, err := planner.Solve(ctx, planner.Inputs{Profile: a.Profile(), Workload: a.Workload(), Cluster: a.Cluster()}, o, highs.Solver{}, nil)
+	options := planner.Options{Values: map[string]any{"dedicated": dedicated, "margin": margin}}
+	res, err := planner.Solve(ctx, planner.Inputs{Profile: a.Profile(), Workload: a.Workload(), Cluster: a.Cluster()}, options, highs.Solver{}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -84,28 +82,29 @@ func splits(a *workflows.RAG) (out []string) {
 	return out
 }
 
-// split is a split with the rate that its plan sustains in short runs.
+// split is a split with the rate that its plan sustains.
 type split struct {
 	dedicated string
 	rate      float64
 }
 
-// best returns the best of all splits of an application: those that sustain most are certified.
-func best(ctx context.Context, a *workflows.RAG) (dedicated string, rate float64, looked int, err error) {
+// best returns the best of all splits of an application, and how many there are: those that sustain most are certified.
+func best(ctx context.Context, a *workflows.RAG) (out split, numSplits int, err error) {
 	var list []split
-	for _, text := range splits(a) {
+	all := splits(a)
+	for _, dedicated := range all {
 		least := 0.0
 		if len(list) >= certified {
 			least = list[certified-1].rate
 		}
-		found, err := sustained(ctx, a, text, least)
+		rate, err := sustained(ctx, a, dedicated, least)
 		if err != nil {
-			return "", 0, 0, err
+			return out, 0, err
 		}
-		if looked++; found == 0 {
+		if rate == 0 {
 			continue
 		}
-		list = append(list, split{text, found})
+		list = append(list, split{dedicated, rate})
 		slices.SortStableFunc(list, func(a, b split) int { return int(1e6 * (b.rate - a.rate)) })
 		list = list[:min(len(list), certified)]
 	}
@@ -115,13 +114,13 @@ func best(ctx context.Context, a *workflows.RAG) (dedicated string, rate float64
 			continue
 		}
 		if err != nil {
-			return "", 0, 0, err
+			return out, 0, err
 		}
-		if plan.Certificate != nil && plan.Objective.Value > rate {
-			dedicated, rate = s.dedicated, plan.Objective.Value
+		if plan.Certificate != nil && plan.Objective.Value > out.rate {
+			out = split{s.dedicated, plan.Objective.Value}
 		}
 	}
-	return dedicated, rate, looked, nil
+	return out, len(all), nil
 }
 
 // sustained returns the rate that a split sustains in short runs. If that is less than the least, it returns 0.

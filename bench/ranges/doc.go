@@ -3,11 +3,9 @@
 // the nine CNNs and the OCR models are measured in one piece, in the same rounds as
 // their blocks and wholes, and compared in CPU time.
 //
-//	measure.go   profiles with random ranges; a profile that is there is extended
-//	evaluate.go  estimated against measured, per model and batch
+//	make bench NAME=ranges                     an hour of one core
+//	make bench NAME=ranges ARGS='-rounds 31'
 //
-//	make bench NAME=ranges                     half an hour of one core
-//	bin/bench-ranges -profile FILE -rounds 31 -batches 1,2,4,8
-//
-// Blocks and wholes of a model that the profile holds are not measured again.
+// Blocks and wholes of a model that the profile in the folder of results holds are not
+// measured again.
 package main

@@ -1,48 +1,17 @@
 package recorded
 
 import (
-	"encoding/csv"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
-	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/csvfile"
 	"inferplan/formats/document"
 )
-
-// ReadTable reads a CSV file's named columns, row by row.
-func ReadTable(r io.Reader, names []string, row func(cell map[string]string) error) error {
-	rows, err := csv.NewReader(r).ReadAll()
-	if err != nil {
-		return err
-	}
-	if len(rows) == 0 {
-		return fmt.Errorf("found no header")
-	}
-	for _, name := range names {
-		if !slices.Contains(rows[0], name) {
-			return fmt.Errorf("found the columns %v, expected one called %s", rows[0], name)
-		}
-	}
-	for i, cells := range rows[1:] {
-		cell := map[string]string{}
-		for k, name := range rows[0] {
-			cell[name] = cells[k]
-		}
-		if err := row(cell); err != nil {
-			return fmt.Errorf("line %d: %w", i+2, err)
-		}
-	}
-	return nil
-}
 
 // Layered returns a profile whose blocks are layers. Only blocks were measured at
 // every batch and share; each block's time is spread over its layers as their
@@ -51,18 +20,16 @@ func Layered(data string, profile *formats.Profile) (*formats.Profile, error) {
 	out := &formats.Profile{Format: profile.Format, Devices: profile.Devices, Notes: []string{"times of blocks spread over their layers"}}
 	for i := range profile.Models {
 		of := &profile.Models[i]
-		name := "layer_profile_" + of.Model + ".csv"
-		f, err := os.Open(filepath.Join(data, "ppipe", name))
+		t, err := csvfile.OpenTable(filepath.Join(data, "ppipe", "layer_profile_"+of.Model+".csv"))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // its layers were not measured
 		}
 		if err != nil {
 			return nil, fmt.Errorf("opening layers: %w", err)
 		}
-		m, err := layersOf(f, of)
-		f.Close()
-		if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", name, err)
+		m, err := layersOf(t, of)
+		if err := errors.Join(err, t.Close()); err != nil {
+			return nil, fmt.Errorf("layers of %s: %w", of.Model, err)
 		}
 		out.Models = append(out.Models, *m)
 	}
@@ -70,40 +37,23 @@ func Layered(data string, profile *formats.Profile) (*formats.Profile, error) {
 }
 
 // layersOf is a model with layers for blocks.
-func layersOf(r io.Reader, of *formats.ProfileModel) (*formats.ProfileModel, error) {
+func layersOf(t *csvfile.Table, of *formats.ProfileModel) (*formats.ProfileModel, error) {
 	out := &formats.ProfileModel{Model: of.Model}
-	devices := map[string]bool{}
-	columns := []string{"layer", "block", "cut_bytes_fp16_batch1"}
+	times := map[string][]float64{} // by device and layer
 	for _, m := range of.Measurements {
-		if !devices[m.Device] {
-			devices[m.Device] = true
-			columns = append(columns, "latency_us_"+m.Device)
-		}
+		times[m.Device] = nil
 	}
 	last := -1
 	first := []int{} // layers by block
-	times := map[string][]float64{}
-	if err := ReadTable(r, columns, func(cell map[string]string) error {
-		block, err := strconv.Atoi(cell["block"])
-		if err != nil || block < last || block > last+1 || block >= len(of.Blocks) {
-			return fmt.Errorf("block: found %q after %d, expected that or the next of %d", cell["block"], last, len(of.Blocks))
-		}
+	if err := t.EachRow(func() error {
+		block := t.WholeNumber("block", max(0, last), min(last+1, len(of.Blocks)-1))
 		if block > last {
 			first, last = append(first, len(out.Blocks)), block
 		}
-		bytes, err := strconv.ParseInt(cell["cut_bytes_fp16_batch1"], 10, 64)
-		if err != nil || bytes < 0 {
-			return fmt.Errorf("cut_bytes_fp16_batch1: found %q, expected a count of bytes", cell["cut_bytes_fp16_batch1"])
+		for device := range times {
+			times[device] = append(times[device], t.Number("latency_us_"+device, 1e-9, 1e9))
 		}
-		for _, column := range columns[3:] {
-			us, err := strconv.ParseFloat(cell[column], 64)
-			if err != nil || !(us > 0) || math.IsInf(us, 0) {
-				return fmt.Errorf("%s: found %q, expected a time", column, cell[column])
-			}
-			device := strings.TrimPrefix(column, "latency_us_")
-			times[device] = append(times[device], us)
-		}
-		out.Blocks = append(out.Blocks, formats.Block{Name: cell["layer"], CutBytesFP16: formats.CutBytes(bytes)})
+		out.Blocks = append(out.Blocks, formats.Block{Name: t.Text("layer"), CutBytesFP16: formats.CutBytes(t.WholeNumber("cut_bytes_fp16_batch1", 0, math.MaxInt))})
 		return nil
 	}); err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"inferplan/formats"
+	"inferplan/formats/csvfile"
 	"inferplan/formats/document"
 	"inferplan/testkit/bundletest"
 )
@@ -79,20 +80,27 @@ func TestLayersErrors(t *testing.T) {
 		Blocks:       []formats.Block{{Name: "0", CutBytesFP16: 8}, {Name: "1"}},
 		Measurements: []formats.Measurement{{Device: "L4", Share: 1, Batch: 1, Blocks: []formats.Latency{{WallUS: 4000}, {WallUS: 5000}}}},
 	}
+	read := func(text string) (*formats.ProfileModel, error) {
+		tab, err := csvfile.ReadTable(strings.NewReader(text), "layers.csv")
+		if err != nil {
+			return nil, err
+		}
+		return layersOf(tab, of)
+	}
 	const header = "layer,block,cut_bytes_fp16_batch1,latency_us_L4\n"
-	if m, err := layersOf(strings.NewReader(header+"a,0,9,1\nb,0,8,3\nc,1,4,2\n"), of); err != nil || len(m.Blocks) != 3 || m.Measurements[0].Blocks[1].WallUS != 3000 || m.Blocks[0].CutBytesFP16 != 9 {
+	if m, err := read(header + "a,0,9,1\nb,0,8,3\nc,1,4,2\n"); err != nil || len(m.Blocks) != 3 || m.Measurements[0].Blocks[1].WallUS != 3000 || m.Blocks[0].CutBytesFP16 != 9 {
 		t.Errorf("got %+v, %v", m, err)
 	}
 	for text, want := range map[string]string{
-		"layer,block,cut_bytes_fp16_batch1\na,0,8\n": "expected one called latency_us_L4",
-		header + "a,1,8,1\n":                         `line 2: block: found "1" after -1`,
-		header + "a,0,8,1\nb,2,8,1\n":                `line 3: block: found "2" after 0`,
+		"layer,block,cut_bytes_fp16_batch1\na,0,8\n": "found no column latency_us_L4",
+		header + "a,1,8,1\n":                         `layers.csv:2:3: block: found the text "1"`,
+		header + "a,0,8,1\nb,2,8,1\n":                `layers.csv:3:3: block: found the text "2"`,
 		header + "a,0,8,1\n":                         "found layers of 1 blocks, expected 2",
 		header + "a,0,7,1\nb,1,8,1\n":                "7 bytes cross the cut after the layers of block 0, 8 that after the block",
-		header + "a,0,-8,1\n":                        `cut_bytes_fp16_batch1: found "-8"`,
-		header + "a,0,8,0\n":                         `latency_us_L4: found "0"`,
+		header + "a,0,-8,1\n":                        `cut_bytes_fp16_batch1: found the text "-8"`,
+		header + "a,0,8,0\n":                         `latency_us_L4: found the text "0"`,
 	} {
-		if _, err := layersOf(strings.NewReader(text), of); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := read(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", text, err, want)
 		}
 	}

@@ -6,10 +6,8 @@
 //
 // The files:
 //
-//	main.go       flags and tables
+//	main.go       the parts and their figures
 //	instances.go  documents made from the recorded measurements
-//	trace.go      a solve, and what was known after how much CPU time
-//	tables.go     the tables and their figures
 //
 //	make bench NAME=scale
 package main

@@ -20,7 +20,6 @@ const (
 	manyModels = 30
 	manyKinds  = 8
 	manyGPUs   = 1000
-	margin     = 0.4
 )
 
 // classes are the SLOs of a model: a name, and how many times as long as its fastest
@@ -93,8 +92,13 @@ func spread(p *formats.Profile, seed uint64) *formats.Profile {
 	return &out
 }
 
-// many are 30 models of three SLO classes each on 1,000 GPUs of 8 kinds.
-func many(p *formats.Profile, seed uint64, rounding string) (planner.Inputs, planner.Options) {
+// inputs returns the documents of pooled pipelines.
+func inputs(p *formats.Profile, cluster *formats.Cluster, models formats.WorkloadModels) planner.Inputs {
+	return planner.Inputs{Profile: p, Cluster: cluster, Workload: &formats.Workload{Format: formats.FormatWorkload, Section: models}}
+}
+
+// many returns 30 models of three SLO classes each on 1,000 GPUs of 8 kinds.
+func many(p *formats.Profile, seed uint64) planner.Inputs {
 	r := rand.New(rand.NewPCG(seed, 6))
 	cluster := &formats.Cluster{Format: formats.FormatCluster}
 	for k := range manyKinds {
@@ -110,28 +114,35 @@ func many(p *formats.Profile, seed uint64, rounding string) (planner.Inputs, pla
 			})
 		}
 	}
-	in := planner.Inputs{Profile: profile, Cluster: cluster, Workload: &formats.Workload{Format: formats.FormatWorkload, Section: list}}
-	return in, planner.Options{Values: map[string]any{"margin": margin, "gpu-rounding": rounding}}
+	return inputs(profile, cluster, list)
 }
 
-// smallFleet returns all measured models on a few devices of each measured kind, four on a node.
-func smallFleet(p *formats.Profile, seed uint64) planner.Inputs {
-	r := rand.New(rand.NewPCG(seed, 8))
+// measuredCluster returns so many devices of each measured kind.
+func measuredCluster(count int) *formats.Cluster {
 	cluster := &formats.Cluster{Format: formats.FormatCluster}
 	for k := range measured {
-		c := pool(k, smallGPUs)
-		c.PerNode = 4
-		cluster.Pools = append(cluster.Pools, c)
+		cluster.Pools = append(cluster.Pools, pool(k, count))
+	}
+	return cluster
+}
+
+// smallFleet returns all measured models on a few devices of each measured kind, four on a node, with weights as the seed draws
+// them; with seed 0 all are alike. SLOs are 1.2 times the recorded ones, which are 5 times a batch of one on the fastest kind.
+func smallFleet(p *formats.Profile, count int, seed uint64) planner.Inputs {
+	r := rand.New(rand.NewPCG(seed, 8))
+	cluster := measuredCluster(count)
+	for k := range cluster.Pools {
+		cluster.Pools[k].PerNode = 4
 	}
 	var list formats.WorkloadModels
 	for i := range p.Models {
-		m := formats.WorkloadModel{Model: p.Models[i].Model, SLO: slo(&p.Models[i], smallSLO), Weight: 1}
+		m := formats.WorkloadModel{Model: p.Models[i].Model, SLO: slo(&p.Models[i], 1.2*5), Weight: 1}
 		if seed > 0 {
 			m.Weight = 0.3 + 0.7*r.Float64()
 		}
 		list = append(list, m)
 	}
-	return planner.Inputs{Profile: p, Cluster: cluster, Workload: &formats.Workload{Format: formats.FormatWorkload, Section: list}}
+	return inputs(p, cluster, list)
 }
 
 // slo is so many times what a batch of one takes on the fastest measured kind, block

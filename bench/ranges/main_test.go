@@ -1,17 +1,17 @@
 package main
 
 import (
-	"io"
 	"math"
 	"slices"
 	"testing"
 
+	"inferplan/bench/instrument"
+	"inferplan/bench/table"
 	"inferplan/formats"
 	"inferplan/formats/document"
 )
 
-// Errors are of CPU times, the estimate knows nothing of the ranges, and the figures
-// say what holds.
+// Errors are of CPU times, and the estimate knows nothing of the ranges.
 func TestCompare(t *testing.T) {
 	latency := func(us float64) formats.Latency {
 		return formats.Latency{WallUS: document.Micros(5e6), CPUUS: document.Micros(us * 1e3)}
@@ -32,13 +32,14 @@ func TestCompare(t *testing.T) {
 		t.Fatalf("%v, %v", list, err)
 	}
 	for i, want := range [][2]float64{{190./200 - 1, 0}, {0, 200./180 - 1}} {
-		if math.Abs(list[i].estimate-want[0]) > 1e-9 || math.Abs(list[i].sumUp-want[1]) > 1e-9 {
+		if math.Abs(list[i].estimate-want[0]) > 1e-9 || math.Abs(list[i].sum-want[1]) > 1e-9 {
 			t.Errorf("%+v, expected errors of %v", list[i], want)
 		}
 	}
-	f := report(io.Discard, list, "x")
-	if len(f) != 2 || !f[0].Holds || math.Abs(f[1].Measured-0.05) > 1e-9 {
-		t.Errorf("figures %+v", f)
+	tab := &table.Table{}
+	report(&instrument.Run{}, tab, list)
+	if want := []string{"2", "2", "0.0", "5.0", "-5.0", "0.0", "11.1"}; len(tab.Rows) != 1 || !slices.Equal(tab.Rows[0], want) {
+		t.Errorf("rows %v, expected %v", tab.Rows, want)
 	}
 	if p.Models[0].Measurements[0].Blocks[0].WallUS != 5e6 || len(p.Models[0].Measurements[0].Ranges) != 2 {
 		t.Error("the profile was changed")
