@@ -79,15 +79,14 @@ type allotmentSearch struct {
 	numSums        int                   // number of sums seen
 }
 
-// boundByAllotments lowers the bound of a search for the most throughput by allotments (the devices of each
-// pool that one model takes). A minimal allotment carries the rate that the model needs at a throughput, and
-// holds no smaller one that does. If no mix of minimal allotments of all models, taken in fractions, fits the
+// boundByAllotments lowers the bound of a search for the most throughput by allotments (the whole devices of each
+// pool that one model takes). In a minimal allotment replicas carry the rate that the model needs at a throughput, and
+// in no smaller amount of devices they do. If no mix of minimal allotments of all models, taken in fractions, fits the
 // devices, no plan reaches that throughput, and the bound goes down to it.
 //
-// It first tries the throughput at which the best plan has just the gap that was asked for, because the search
-// ends if that one is out of reach. If it is not, it bisects up to the bound. It does nothing where a model's
-// whole devices are not its own (another rounding, time-shared pools), for a price or a re-plan, without a
-// plan, and where not all templates are known.
+// It first tries the throughput at which the best plan has just the gap that was asked for, because the search ends if
+// no plan reaches it. If plans may reach it, it bisects up to the bound. It does nothing if models may share devices
+// (another rounding, time-shared pools), for a price or a re-plan, without a plan, or if not all templates are known.
 func (x *bundleSearch) boundByAllotments(ctx context.Context) error {
 	parts := partsPerDeviceOf(x.problem)
 	if x.problem.Rounding != problem.Slot || x.problem.HasTimeShared() || parts == 0 {
@@ -100,19 +99,21 @@ func (x *bundleSearch) boundByAllotments(ctx context.Context) error {
 	remainingSums := allotmentSums * x.options.Effort
 
 	// Start with the throughput at which the best plan has just the gap that was asked for. All values are in units of
-	// the search. fittingValue is the largest value that may be reached. The small factors allow for rounding errors.
-	fittingValue := x.incumbent.Score() / (1 - x.options.Gap) * (1 - 1e-8)
-	for value, rounds := fittingValue, 0; value < x.incumbent.ChoiceBound && rounds < allotmentTrials && remainingSums > 0; rounds++ {
-		fits, err := x.allotmentsFit(ctx, value, parts, &remainingSums)
+	// the search. lowestValue is not tried below: it is the first value, or the highest that plans may reach. The small
+	// factors allow for rounding errors. The first one is larger, so that the gap is closed if the first value is out of
+	// reach, although the bound is then set a little above that value.
+	lowestValue := x.incumbent.Score() / (1 - x.options.Gap) * (1 - 1e-8)
+	for value, rounds := lowestValue, 0; value < x.incumbent.ChoiceBound && rounds < allotmentTrials && remainingSums > 0; rounds++ {
+		mayFit, err := x.allotmentsFit(ctx, value, parts, &remainingSums)
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
-		if !fits {
-			x.incumbent.LowerBound(value * (1 + 1e-9))
+		if mayFit {
+			lowestValue = value
 		} else {
-			fittingValue = value
+			x.incumbent.LowerBound(value * (1 + 1e-9))
 		}
-		value = (fittingValue + x.incumbent.ChoiceBound) / 2
+		value = (lowestValue + x.incumbent.ChoiceBound) / 2
 	}
 	return nil
 }
@@ -121,7 +122,7 @@ func (x *bundleSearch) boundByAllotments(ctx context.Context) error {
 // needs), one in all for each model, fit the devices at a throughput in units. If the listing of the allotments
 // takes more than the remaining work, it returns true: they may fit.
 func (x *bundleSearch) allotmentsFit(ctx context.Context, value float64, parts int32, remainingSums *int) (bool, error) {
-	choices, mayFit := x.minimalAllotments(ctx, value, parts, remainingSums)
+	choices, mayFit := x.minimalAllotments(ctx, value, parts, remainingSums) // nil if the listing was too much work
 	if !mayFit || choices == nil {
 		return mayFit, nil
 	}
@@ -130,13 +131,14 @@ func (x *bundleSearch) allotmentsFit(ctx context.Context, value float64, parts i
 }
 
 // minimalAllotments lists, as bundles, the minimal allotments of every model (the fewest devices that carry its
-// rate) that a plan of a throughput may have. All models together cost at most what all devices are worth, at
-// the prices of the relaxation. So one model may cost at most its own least cost plus what the least costs of
-// all models leave of that worth. If they leave nothing, mayFit is false: no plan reaches the throughput. If
-// the listing takes more than remainingSums sums, the list is nil and mayFit true.
-func (x *bundleSearch) minimalAllotments(ctx context.Context, value float64, parts int32, remainingSums *int) (bundles []bundle, mayFit bool) {
+// rate) that a plan of a throughput, in units, may have. All models together cost at most what all devices are
+// worth, at the prices of the covers. So one model may cost at most its own least cost plus what the least costs
+// of all models leave of that worth. If they leave nothing, mayFit is false: no plan reaches the throughput. The
+// listing adds up groups of replicas, and counts devices in partsPerDevice parts. If it takes more than
+// remainingSums sums, the list is nil and mayFit true.
+func (x *bundleSearch) minimalAllotments(ctx context.Context, throughput float64, partsPerDevice int32, remainingSums *int) (bundles []bundle, mayFit bool) {
 	// What all devices are worth, less the least cost of every model, is spare: one model may spend it all.
-	searches := x.newAllotmentSearches(value, parts)
+	searches := x.newAllotmentSearches(throughput, partsPerDevice)
 	spareValue := total(x.covers.prices) * (1 + 1e-9)
 	for _, search := range searches {
 		spareValue -= search.minCost
@@ -152,6 +154,7 @@ func (x *bundleSearch) minimalAllotments(ctx context.Context, value float64, par
 			if budget <= search.maxCost {
 				continue
 			}
+			// Within the budget list the replicas of single templates, and then the sums of these that carry the rate.
 			search.maxCost = budget
 			search.listTemplateSums(x.covers.modelTables[d])
 			finished := search.listMinimal(*remainingSums)
@@ -161,14 +164,17 @@ func (x *bundleSearch) minimalAllotments(ctx context.Context, value float64, par
 			}
 			cheapest := search.maxCost
 			for i := range search.minimal {
-				cheapest = min(cheapest, search.priceOf(search.minimal[i].multiply(parts)))
+				wholeDevices := &search.minimal[i]
+				cheapest = min(cheapest, search.priceOf(wholeDevices.multiply(partsPerDevice)))
 			}
 			spareValue -= cheapest - search.minCost
 			search.minCost = cheapest
 			if spareValue < 0 {
 				return nil, false
 			}
-			complete = complete && search.maxCost >= search.minCost+spareValue
+			// Later models only lower spareValue, so a budget that covers all of it now does so at the end, too.
+			coversSpare := search.maxCost >= search.minCost+spareValue
+			complete = complete && coversSpare
 		}
 	}
 	return allotmentBundles(searches), true
@@ -235,21 +241,22 @@ func (a *allotmentSearch) coverCost(rate float64) float64 {
 	return a.covers.costBySteps[a.covers.stepsFor(rate)]
 }
 
-// listTemplateSums lists, into templateSums, the groups of replicas of a single template that a minimal
-// allotment may consist of: their parts of devices, cost and rate, the highest rate first. It leaves out groups
-// that cost more than maxCost together with what must still be added for the rate, and those that take at least
-// as much of every pool as others of no lower rate.
+// listTemplateSums lists, into templateSums, the groups of replicas of a single template of which listMinimal makes the
+// minimal allotments (the fewest devices in which replicas carry the model's rate): their parts of devices, cost and rate,
+// the highest rate first. Groups too dear for an allotment of at most maxCost are left out (addReplicaGroups), and those
+// that take at least as much of every pool as another one of the same or a higher rate.
 func (a *allotmentSearch) listTemplateSums(table *templates.Table) {
-	// For each amount of devices, the highest rate of replicas of one template, limited by any of its stages.
+	// For each amount of devices, the highest rate of replicas of one template. Each stage in turn is the slowest, whose
+	// replicas set the rate.
 	bestRates := map[allotment]float64{}
 	for i := range table.Len() {
 		stages := table.StagesOf(i)
-		for j := range stages {
-			a.addStageSums(bestRates, stages, j)
+		for slowest := range stages {
+			a.addReplicaGroups(bestRates, stages, slowest)
 		}
 	}
 
-	// The highest rates first, and of those the ones that no other one undercuts.
+	// Sort by falling rate. Then each group is left out if an earlier one, of no lower rate, takes no more of any pool.
 	sums := make([]replicaSum, 0, len(bestRates))
 	for parts, rate := range bestRates {
 		sums = append(sums, replicaSum{parts, a.priceOf(&parts), rate})
@@ -265,12 +272,14 @@ func (a *allotmentSearch) listTemplateSums(table *templates.Table) {
 	}
 }
 
-// addStageSums adds to bestRates groups of replicas of one template, whose stages are given. A group has 1, 2, … replicas of
-// the stage with index limiting, which set its rate, and of the other stages the fewest replicas that carry that rate.
+// addReplicaGroups adds to bestRates groups of replicas of one template, whose stages are given. A group has 1, 2, … replicas
+// of the stage with index limiting, which set its rate, and of the other stages the fewest replicas that carry that rate.
 // bestRates has, by the parts of devices that groups take, the highest rate in requests/s. Groups are left out that must
 // cost more than maxCost once the missing rate is added.
-func (a *allotmentSearch) addStageSums(bestRates map[allotment]float64, stages []templates.TableStage, limiting int) {
-	secondsPerRequest := stages[limiting].DevicesPerRPS * float64(stages[limiting].Share) // of one replica
+func (a *allotmentSearch) addReplicaGroups(bestRates map[allotment]float64, stages []templates.TableStage, limiting int) {
+	// A request takes DevicesPerRPS seconds of a whole device. A replica has 1/Share of a device, so it takes Share times
+	// as long for one.
+	secondsPerRequest := stages[limiting].DevicesPerRPS * float64(stages[limiting].Share)
 	for replicas := 1; ; replicas++ {
 		rate := float64(replicas) / secondsPerRequest
 		parts, cost := a.fewestParts(stages, rate)
@@ -309,24 +318,26 @@ func (a *allotmentSearch) priceOf(parts *allotment) (cost float64) {
 	return cost
 }
 
-// listMinimal finds the minimal allotments of the model: it adds up groups of replicas from templateSums, the
-// highest rates first, until a sum carries the target rate, and keeps the whole devices of those sums that hold
-// no other one. Sums dearer than maxCost are left out. If it takes more than maxSums sums, it stops and returns
-// false: the list is not complete.
+// listMinimal finds the minimal allotments of the model: the whole devices of each pool in which replicas carry the target
+// rate, if no fewer of one pool and as many of the others do. It adds up groups of replicas from templateSums, the highest
+// rates first, until a sum carries the rate. A sum counts parts of devices (replicaSum.parts), which are rounded up to whole
+// devices by pool. Sums dearer than maxCost are left out. If it takes more than maxSums sums, it stops and returns false: the
+// list is not complete.
 func (a *allotmentSearch) listMinimal(maxSums int) bool {
 	type step struct {
 		replicaSum
 		firstIndex int // of the elements of templateSums that may be added: so each sum is made in one order only
 	}
 
-	// pending holds the sums that carry less than the rate, the last one first to be extended: a depth-first search.
+	// pending holds the sums that carry less than the rate, the last one first to be extended: a depth-first search. It
+	// starts with the empty sum, of rate 0. holdsMinimal keeps the answers of containsMinimal.
 	a.minimal, a.bestRates, a.holdsMinimal, a.numSums = nil, map[allotment]float64{}, map[allotment]bool{}, 0
 	pending := []step{{}}
 	for len(pending) > 0 {
 		current := pending[len(pending)-1]
 		pending = pending[:len(pending)-1]
 		if current.rate < a.bestRates[current.parts] {
-			continue // another sum of the same parts has a higher rate
+			continue // since this sum was added to pending, one of the same parts with a higher rate was
 		}
 
 		// Add one more of the remaining templateSums, the lowest rate first, so that the sum with the highest one is the
@@ -342,7 +353,8 @@ func (a *allotmentSearch) listMinimal(maxSums int) bool {
 				continue
 			}
 
-			// If it carries the rate, it is a minimal allotment and replaces those that hold it.
+			// If it carries the rate, its devices are a minimal allotment and replace those that take as many or more of every
+			// pool. Answers about the earlier allotments are no longer valid.
 			if next.rate >= a.targetRate {
 				a.minimal = append(slices.DeleteFunc(a.minimal, func(o allotment) bool { return wholeDevices.fitsWithin(&o) }), wholeDevices)
 				clear(a.holdsMinimal)

@@ -133,34 +133,41 @@ func (x *bundleSearch) bisectThroughput(ctx context.Context, rounds int) error {
 	return nil
 }
 
-// replanThroughput takes, where a plan runs already, the first plan that moves few enough devices. It first
-// asks for a throughput that is good enough, with the fewest moves, then for less and less, by steps that grow
-// with the square of the round. If the plan came after two failures or more, it tries once more between the
-// throughput that was found and the one that was not.
+// replanThroughput takes, where a plan runs already, the first plan that moves few enough devices. In round 0 it
+// asks for a throughput within the gap of the bound, with the fewest moves. After each failure it asks for less: in
+// round r the throughput is lower than in round 0 by replanValueStep·r² of the bound. If the plan came after two
+// failures or more, it tries once more halfway to the throughput that was not reached.
 func (x *bundleSearch) replanThroughput(ctx context.Context) error {
-	// lo is the throughput of the best plan, hi the bound or the lowest throughput that was not reached.
-	lo, hi := x.incumbent.Value(), x.incumbent.ChoiceBound
+	// startValue is the throughput of the best plan at the start, failedValue the bound or the lowest throughput that was
+	// not reached.
+	startValue, failedValue := x.incumbent.Value(), x.incumbent.ChoiceBound
 	limits := bundleLimits{maxMoved: x.incumbent.Replan.MaxMoved, fewestMoves: true}
 	for round := range bundleRounds {
 		value := x.incumbent.ChoiceBound * (1 - x.options.Gap - replanValueStep*float64(round*round))
-		if x.isDone(ctx) || x.isNarrow(lo, hi) || value <= lo {
+		if x.isDone(ctx) || x.isNarrow(startValue, failedValue) || value <= startValue {
 			break
 		}
-		plan, tried, err := x.planNear(ctx, value, limits)
+		plan, tried, err := x.planNear(ctx, value, limits) // tried is less than value if the bound fell meanwhile
 		if err != nil {
 			return err
 		}
 		if plan == nil {
-			hi = tried // too high
+			failedValue = tried
 			continue
 		}
 		x.incumbent.KeepIfBetter(plan)
-		if round < 2 || round+1 == bundleRounds || x.isDone(ctx) || x.isNarrow(tried, hi) {
+
+		// Try once more, unless there were fewer than two failures: all rounds before failed.
+		failures := round
+		if failures < 2 || round+1 == bundleRounds || x.isDone(ctx) || x.isNarrow(tried, failedValue) {
 			break
 		}
-		plan, _, err = x.planNear(ctx, (tried+hi)/2, limits)
-		x.incumbent.KeepIfBetter(plan)
-		return err
+		plan, _, err = x.planNear(ctx, (tried+failedValue)/2, limits)
+		if err != nil {
+			return err
+		}
+		x.incumbent.KeepIfBetter(plan) // nil changes nothing
+		return nil
 	}
 	return nil
 }
@@ -210,10 +217,12 @@ func (x *bundleSearch) planForValue(ctx context.Context, value float64, limits b
 		}
 		choices = append(choices, modelChoices...)
 	}
-	x.covers.allowNewTemplates()
+	x.covers.allowNewTemplates() // bundles may have brought templates into the catalogue
 	x.numChoices = len(choices)
-	// Choose one bundle for each model. Shares of devices that fit by their sum need not fit one by one. Then the plan
-	// is noted in spite of that, a little more of the full pool is left idle, and the choice is made again.
+
+	// Choose one bundle for each model. Shares of devices that fit by their sum need not fit one by one. Then the choice is
+	// made again with a little more of the full pool left idle. The plan is kept if it is better than the best one even
+	// without the replicas that find no place (KeepIfBetter leaves them out).
 	limits.idleDevices = make([]float64, len(x.problem.Pools))
 	for range maxPackAttempts {
 		plan, err := x.chooseBundles(ctx, choices, limits)
@@ -221,19 +230,20 @@ func (x *bundleSearch) planForValue(ctx context.Context, value float64, limits b
 			return nil, err
 		}
 		if plan == nil {
-			// In a re-plan, SLO classes together may move less than the sum of their moves: ask once more with
-			// a higher limit.
-			if x.incumbent.Replan == nil || limits.maxMoved == 0 || limits.maxMoved > x.incumbent.Replan.MaxMoved {
+			// In a re-plan, the choice is limited by the sum of the bundles' moves. Bundles of several SLO classes of one model
+			// may together move less. So choose once more with a higher limit; the plan's own moves decide in the end.
+			hasHigherLimit := x.incumbent.Replan != nil && limits.maxMoved > x.incumbent.Replan.MaxMoved
+			if x.incumbent.Replan == nil || limits.maxMoved == 0 || hasHigherLimit {
 				return nil, nil
 			}
 			limits.maxMoved *= replanMoveFactor
 			continue
 		}
-		fullPool := placement.UnpackablePool(x.catalogue, plan)
-		switch {
-		case !x.incumbent.Replan.AllowsMoves(plan):
+		if !x.incumbent.Replan.AllowsMoves(plan) {
 			return nil, nil
-		case fullPool < 0:
+		}
+		fullPool := placement.UnpackablePool(x.catalogue, plan)
+		if fullPool < 0 {
 			return plan, nil
 		}
 		limits.idleDevices[fullPool] += idleStep
@@ -242,10 +252,10 @@ func (x *bundleSearch) planForValue(ctx context.Context, value float64, limits b
 	return nil, nil
 }
 
-// modelBundles lists good bundles of model d: pipelines that together carry a rate, in requests/s. They are
-// made of covers: for every configuration (whole replicas of one template) the cheapest sum that holds it. In a
-// re-plan, variants of the pipelines that run are added. The cheapest come first, and only so many are kept as
-// the integer program can choose from.
+// modelBundles lists good bundles of model d: pipelines that together carry a rate, in requests/s. Each is made of
+// one configuration (whole replicas of one template) and the cheapest configurations for the rest of the rate (a
+// cover). In a re-plan, variants of the pipelines that run are added. The cheapest come first, and only so many are
+// kept as the integer program can choose from.
 func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 	// add adds a bundle unless some pool has too few devices for it.
 	var bundles []bundle
@@ -262,10 +272,11 @@ func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 		}
 	}
 
-	// Make bundles of the covers (the cheapest replicas for a rate) at all prices of devices that were tried.
+	// Make bundles of the covers (the cheapest replicas for a rate) at all prices of devices that were tried. There is a
+	// table for each set of prices, the last ones last: only the coverTemplates of the last table stay.
 	var coverTemplates []int // templates of the cheapest covers at the last prices
 	for _, c := range x.covers.tables[d] {
-		// Each table, of other prices, adds at most so many bundles.
+		// This table adds at most bundlesPerModel bundles to those of the tables before, for each unit of effort.
 		maxBundles := len(bundles) + bundlesPerModel*x.options.Effort
 		addLimited := func(pipelines ...placement.PlanPipeline) (wantMore bool) {
 			add(pipelines...)
@@ -278,15 +289,16 @@ func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 		}
 	}
 
-	// Keep the cheapest. In a re-plan a moved device costs as much as a used one.
-	maxPerModel, movePrice := bundlesPerModel, 0.0
+	// Keep the cheapest. Both parts of the cost are at the last prices of devices. In a re-plan a moved device costs, beside
+	// its use, the mean price of a device: that of all devices together over their number.
+	maxPerModel, allMovesPrice := bundlesPerModel, 0.0
 	if x.incumbent.Replan != nil {
 		x.addRunningBundles(d, coverTemplates, rps, add)
-		maxPerModel, movePrice = replanBundles, total(x.covers.prices)
+		maxPerModel, allMovesPrice = replanBundles, total(x.covers.prices)
 	}
-	devices := float64(x.problem.TotalDevices())
+	totalDevices := float64(x.problem.TotalDevices())
 	slices.SortStableFunc(bundles, func(a, b bundle) int {
-		return cmp.Compare(a.cost+movePrice*a.movedDevices/devices, b.cost+movePrice*b.movedDevices/devices)
+		return cmp.Compare(a.cost+allMovesPrice*a.movedDevices/totalDevices, b.cost+allMovesPrice*b.movedDevices/totalDevices)
 	})
 	return bundles[:min(len(bundles), maxPerModel*x.options.Effort)], nil
 }
@@ -306,10 +318,11 @@ func (x *bundleSearch) newBundle(d int, pipelines []placement.PlanPipeline) bund
 	return b
 }
 
-// addCoverBundles makes, for each configuration of the table (whole replicas of one template), the cheapest set
-// of pipelines for a rate that holds it: the configuration with the cover of the rate that is left. It hands
-// them to addBundle, the cheapest first, until that wants no more. It returns the catalogue's indexes of the
-// templates of the cheapest ones, for use as further pipelines of a re-plan.
+// addCoverBundles makes pipelines of model d that carry a rate, in requests/s, one set for each configuration of the
+// table (whole replicas of one template): that configuration, and for the rest of the rate its cover, the cheapest
+// configurations that carry it. It hands the sets to addBundle, the cheapest first, until that wants no more. It
+// tries at most maxCoversTried of them for each unit of effort, as most take the same devices as others. It returns
+// the catalogue's indexes of the first extraTemplates templates used, with which a re-plan may extend what runs.
 func (x *bundleSearch) addCoverBundles(d int, table *coverTable, rps float64, addBundle func(...placement.PlanPipeline) (wantMore bool)) (coverTemplates []int, err error) {
 	rateSteps := table.stepsFor(rps)
 	type start struct {
@@ -329,10 +342,12 @@ func (x *bundleSearch) addCoverBundles(d int, table *coverTable, rps float64, ad
 		return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(a.itemSteps, b.itemSteps))
 	})
 
-	// Turn the cheapest ones into pipelines. Several configurations of one template become one pipeline.
+	// Turn the cheapest ones into pipelines. Several configurations of one template become one pipeline, made anew for the
+	// sum of their rates.
 	var items []coverItem
 	for _, candidate := range starts[:min(len(starts), maxCoversTried*x.options.Effort)] {
-		items = table.appendCover(append(items[:0], table.itemBySteps[candidate.itemSteps]), rateSteps-candidate.itemSteps)
+		remainingSteps := rateSteps - candidate.itemSteps // at 0 or below, appendCover adds nothing
+		items = table.appendCover(append(items[:0], table.itemBySteps[candidate.itemSteps]), remainingSteps)
 		var pipelines []placement.PlanPipeline
 		for _, item := range items {
 			index, err := x.covers.templateIndex(d, item.template)

@@ -68,19 +68,21 @@ func (x *bundleSearch) pickBundles(ctx context.Context, choices []bundle, limits
 // bundleProgram picks one bundle of each model within the devices: the cheapest choice if bundles have prices,
 // else any.
 type bundleProgram struct {
-	m           *milp.Model
-	overuse     milp.Var // use beyond the devices that there are, in parts of them
-	hasPrices   bool
-	poolRows    []milp.Row // by pool; -1 for empty pools
-	bundleParts []milp.Var // by bundle: the part of it that is picked
+	m         *milp.Model
+	overuse   milp.Var // use beyond the devices that there are, in parts of them
+	hasPrices bool
+	poolRows  []milp.Row // by pool; -1 for empty pools
+	partVars  []milp.Var // by bundle: the part of it that is picked
 }
 
 // newBundleProgram builds the program that picks bundles (pipelines of one model). Rows: one bundle for each
 // model, the devices of each pool in parts of what it has, and the limit on moved devices. The variable overuse
 // is the part by which devices are exceeded, and is minimised: if it stays above 0, the bundles do not fit, and
-// the duals of the pool rows say which devices are scarce. Without prices it may fall below 0, and the program
-// looks for the choice that leaves most room. With prices it costs far more than the bundles.
+// the duals of the pool rows say which devices are scarce. Without prices it is the whole objective and may fall
+// below 0: it is then minus the least part of its devices that any pool has free. With prices it is at least 0, and
+// costs far more than the bundles.
 func (x *bundleSearch) newBundleProgram(choices []bundle, limits *bundleLimits) *bundleProgram {
+	// Whether bundles have prices depends on the goal and the limits alone, so any bundle tells it.
 	program := &bundleProgram{m: milp.New("bundles")}
 	_, program.hasPrices = x.bundlePrice(&bundle{}, limits)
 	program.overuse = program.m.AddVar("over", -1, milp.Inf, 1)
@@ -94,9 +96,10 @@ func (x *bundleSearch) newBundleProgram(choices []bundle, limits *bundleLimits) 
 	}
 
 	// Rows of the pools, in parts of what each has, less the devices that must stay idle, and of the moved devices, if a
-	// plan runs already. overuse loosens all of them.
+	// plan runs already. overuse loosens all of them: that of the moves, which counts devices, by this part of the limit,
+	// or of 1 device if the limit is lower.
 	for k := range x.problem.Pools {
-		program.poolRows = append(program.poolRows, -1)
+		program.poolRows = append(program.poolRows, -1) // a pool without devices has no row
 		if n := float64(x.problem.Pools[k].Count); n > 0 {
 			program.poolRows[k] = program.m.AddLE("devices "+x.problem.Pools[k].Kind, 1-limits.idleDevices[k]/n, milp.Term{Var: program.overuse, Coef: -1})
 		}
@@ -106,7 +109,7 @@ func (x *bundleSearch) newBundleProgram(choices []bundle, limits *bundleLimits) 
 		moveRow = program.m.AddLE("moves", limits.maxMoved, milp.Term{Var: program.overuse, Coef: -max(limits.maxMoved, 1)})
 	}
 
-	// A column for each bundle.
+	// A column for each bundle. It takes only devices of pools that have some: modelBundles leaves out all others.
 	for i := range choices {
 		b := &choices[i]
 		price, _ := x.bundlePrice(b, limits)
@@ -119,7 +122,7 @@ func (x *bundleSearch) newBundleProgram(choices []bundle, limits *bundleLimits) 
 		if moveRow >= 0 && b.movedDevices > 0 {
 			entries = append(entries, milp.Entry{Row: moveRow, Coef: b.movedDevices})
 		}
-		program.bundleParts = append(program.bundleParts, program.m.AddColumn("", 0, 1, price, entries...))
+		program.partVars = append(program.partVars, program.m.AddColumn("", 0, 1, price, entries...))
 	}
 	return program
 }
@@ -130,7 +133,7 @@ func (x *bundleSearch) newBundleProgram(choices []bundle, limits *bundleLimits) 
 func (x *bundleSearch) solveParts(ctx context.Context, program *bundleProgram) ([]float64, error) {
 	sol, err := x.solver.Solve(ctx, program.m, milp.Options{Seed: x.options.Seed})
 	if err != nil {
-		return nil, fmt.Errorf("solving the relaxation over %d bundles: %w", len(program.bundleParts), err)
+		return nil, fmt.Errorf("solving the relaxation over %d bundles: %w", len(program.partVars), err)
 	}
 	x.solverStats.Iterations += sol.Stats.Iterations
 
@@ -152,23 +155,26 @@ func (x *bundleSearch) solveParts(ctx context.Context, program *bundleProgram) (
 	return program.partsOf(sol), nil
 }
 
-// solveWhole solves the program for whole bundles, one for each model, within the remaining nodes of the branch and bound,
-// from which it takes those that it used. It makes the variables of the program integer. It returns 1 for each bundle
-// taken and 0 for the others. If it finds no choice, it returns nil.
+// solveWhole solves the program for whole bundles, one for each model, within the remaining nodes of the branch and bound.
+// From these it takes the nodes that it used, but at least minProgramNodes, so that programs solved without branching use up
+// the limit, too. It returns 1 for each bundle taken and 0 for the others. If it finds no choice, it returns nil.
 func (x *bundleSearch) solveWhole(ctx context.Context, program *bundleProgram) ([]float64, error) {
-	for _, z := range program.bundleParts {
-		program.m.SetInteger(z, true)
+	// The part of each bundle, from 0 to 1, becomes 0 or 1.
+	for _, partVar := range program.partVars {
+		program.m.SetInteger(partVar, true)
 	}
 	options := milp.Options{
 		Gap: x.options.Gap, MaxNodes: x.remainingNodes, MaxIterations: x.remainingNodes * problem.IterationsPerNode,
 		HeuristicEffort: problem.HeuristicEffort, Seed: x.options.Seed,
 	}
 	if !program.hasPrices {
-		options.TargetValue = 1e-9 // any choice that fits
+		// The objective is overuse alone, the part by which devices are exceeded. The first choice that brings it to 0 or
+		// below, but for rounding errors, fits and ends the search.
+		options.TargetValue = 1e-9
 	}
 	sol, err := x.solver.Solve(ctx, program.m, options)
 	if err != nil {
-		return nil, fmt.Errorf("solving the program over %d bundles: %w", len(program.bundleParts), err)
+		return nil, fmt.Errorf("solving the program over %d bundles: %w", len(program.partVars), err)
 	}
 	x.remainingNodes -= max(sol.Stats.Nodes, minProgramNodes)
 	x.solverStats.Iterations += sol.Stats.Iterations
@@ -181,8 +187,8 @@ func (x *bundleSearch) solveWhole(ctx context.Context, program *bundleProgram) (
 
 // partsOf returns the value of each bundle's variable in a solution: the fraction of it that is taken.
 func (q *bundleProgram) partsOf(sol *milp.Solution) []float64 {
-	parts := make([]float64, len(q.bundleParts))
-	for i, v := range q.bundleParts {
+	parts := make([]float64, len(q.partVars))
+	for i, v := range q.partVars {
 		parts[i] = sol.At(v)
 	}
 	return parts

@@ -5,7 +5,7 @@ import "math"
 // bundleRounder makes a choice of one bundle of each model from parts of bundles, by swaps.
 type bundleRounder struct {
 	choices          []bundle
-	bundlePrices     []float64 // by bundle
+	bundlePrices     []float64 // by bundle: its cost in the program (bundlePrice)
 	availableDevices []float64 // by pool: devices that may be used
 	devicePrices     []float64 // by pool: worth of one device
 	maxMoved         float64   // most devices that may move
@@ -65,14 +65,17 @@ func (s *bundleRounder) swapBest() bool {
 		if i == current {
 			continue
 		}
-		moved := s.useAfterSwap(devices, s.usedDevices, s.movedDevices, current, i)
-		// While devices are exceeded, prices count so little that they only decide between equal swaps.
-		swapGain := excessNow - s.excessCost(devices, moved) + (s.bundlePrices[current]-s.bundlePrices[i])*minSwapGain*1e3
+		moved := s.useAfterSwap(devices, s.usedDevices, s.movedDevices, current, i) // fills devices
+		savedPrice := s.bundlePrices[current] - s.bundlePrices[i]
+		// Beside excess, prices count a billionth: they only decide between swaps that remove as much of it. A saving of more
+		// than 1e-3 is then above minSwapGain by itself.
+		swapGain := excessNow - s.excessCost(devices, moved) + savedPrice*minSwapGain*1e3
 		if excessNow == 0 {
+			// The gain is below 0 if the swap raises the price, or brings excess worth more than a billionth of what it saves.
 			if swapGain < 0 {
 				continue
 			}
-			swapGain = s.bundlePrices[current] - s.bundlePrices[i]
+			swapGain = savedPrice
 		}
 		if swapGain > gain {
 			bestBundle, gain = i, swapGain
@@ -104,13 +107,14 @@ func (s *bundleRounder) applySwap(i int) {
 }
 
 // newBundleRounder returns a rounder that starts from parts, the fraction of each bundle in the solution of a program: it
-// takes, for each model, the bundle with the largest fraction. Devices have the prices of the relaxation, but at least
-// a small one, so that an excess always costs. limits has the devices that must stay idle and the limit on moves.
+// takes, for each model, the bundle with the largest fraction. An excess of devices costs the prices of devices in the
+// relaxation, but at least a small one each, so that it always costs. The bundles themselves have the prices that they have
+// in the program (bundlePrice). limits has the devices that must stay idle and the limit on moves.
 func (x *bundleSearch) newBundleRounder(choices []bundle, parts []float64, limits *bundleLimits) *bundleRounder {
 	rounder := &bundleRounder{choices: choices, chosen: make([]int, len(x.problem.Models)), usedDevices: make([]float64, len(x.problem.Pools)), maxMoved: math.Inf(1)}
 	totalPrice := total(x.covers.choice.Relaxation.PoolPrice)
-	for k, v := range x.covers.choice.Relaxation.PoolPrice {
-		rounder.devicePrices = append(rounder.devicePrices, max(v, totalPrice*1e-3)/float64(max(x.problem.Pools[k].Count, 1)))
+	for k, poolPrice := range x.covers.choice.Relaxation.PoolPrice { // of all devices of pool k together
+		rounder.devicePrices = append(rounder.devicePrices, max(poolPrice, totalPrice*1e-3)/float64(max(x.problem.Pools[k].Count, 1)))
 		rounder.availableDevices = append(rounder.availableDevices, float64(x.problem.Pools[k].Count)-limits.idleDevices[k])
 	}
 	if x.incumbent.Replan != nil {
@@ -118,7 +122,8 @@ func (x *bundleSearch) newBundleRounder(choices []bundle, parts []float64, limit
 		rounder.maxMoved, rounder.movePenalty = limits.maxMoved, totalPrice/float64(x.problem.TotalDevices())
 	}
 
-	// The bundle of each model with the largest part.
+	// The bundle of each model with the largest part. Each model has one: a program without a bundle of some model has no
+	// solution, and then there are no parts to round.
 	for d := range rounder.chosen {
 		rounder.chosen[d] = -1
 	}

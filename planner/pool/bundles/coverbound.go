@@ -32,28 +32,35 @@ func (c *modelCovers) requiredRate(d int, value float64) float64 {
 }
 
 // newModelCovers computes the covers of each model (the cheapest replicas that carry each rate) at the prices of the
-// relaxation. tables holds the tables of column generation. If it is nil, the tables are made of the listed templates
-// that the wait choice (the bounds on waiting in force) allows.
-func newModelCovers(ctx context.Context, choice *relaxation.WaitChoice, best *incumbent.Incumbent, tables []*templates.Table, effort int) *modelCovers {
+// relaxation. They are made of the templates that a table lists by model. templateTables has these tables if column
+// generation made them, of all templates of each model. If it is nil, they are made of the catalogue's templates that
+// the wait choice (the bounds on waiting in force) allows.
+func newModelCovers(ctx context.Context, choice *relaxation.WaitChoice, best *incumbent.Incumbent, templateTables []*templates.Table, effort int) *modelCovers {
+	numModels := len(choice.Catalogue.Problem.Models)
 	c := &modelCovers{
 		problem: choice.Catalogue.Problem, catalogue: choice.Catalogue, choice: choice, incumbent: best, effort: effort,
-		modelTables: tables, allListed: tables != nil || !choice.Catalogue.Incomplete,
+		templateByKey: choice.Catalogue.IndexByKey(), tables: make([][]*coverTable, numModels),
+		modelTables: templateTables, allListed: templateTables != nil || !choice.Catalogue.Incomplete,
 	}
-	c.templateByKey = c.catalogue.IndexByKey()
-	for d := range c.problem.Models {
+
+	// listedTemplates has, by model and index in its table, the catalogue's index of a template: of each one if the table is
+	// made here, else of none yet (templateIndex adds it when a bundle needs it).
+	for d := range numModels {
 		c.listedTemplates = append(c.listedTemplates, map[int32]int{})
-		if tables == nil {
+		if templateTables == nil {
 			c.addModelTable(d)
 		}
 	}
-	c.tables = make([][]*coverTable, len(c.problem.Models))
+
+	// Fill tables, the covers by model, at the first prices.
 	c.addCovers(ctx, c.choice.Relaxation.PoolPrice)
 	return c
 }
 
 // addCovers computes covers of each model (the cheapest replicas for each rate on a grid) at given prices of
-// all devices of each pool, and adds them to those at earlier prices. If all templates are known, it lowers the
-// bound: no plan reaches a throughput at which the covers cost more than all devices are worth.
+// all devices of each pool together. Those for bundles join the tables of earlier prices, those for the bound
+// replace the earlier ones. If all templates are known, it lowers the bound: no plan reaches a throughput at
+// which the covers cost more than all devices are worth.
 func (c *modelCovers) addCovers(ctx context.Context, poolPrices []float64) {
 	c.prices = poolPrices
 	builder := &coverBuilder{wholeDevices: c.problem.Rounding == problem.Slot}
@@ -69,7 +76,9 @@ func (c *modelCovers) addCovers(ctx context.Context, poolPrices []float64) {
 	}
 	var boundTables []*coverTable
 
-	// Covers with rates rounded down are for bundles, those rounded up for the bound.
+	// The tables go up to the rates that models need at the present bound, as no plan carries more. Covers with rates
+	// rounded down to the grid (roundUp is false) carry what bundles need; those with rates rounded up cost no more than
+	// real replicas, as the bound needs.
 	for d := range c.problem.Models {
 		if ctx.Err() != nil {
 			return
@@ -78,7 +87,8 @@ func (c *modelCovers) addCovers(ctx context.Context, poolPrices []float64) {
 		items := builder.listItems(c.modelTables[d], maxRate)
 		c.tables[d] = append(c.tables[d], newCoverTable(items, maxRate, coverSteps, false))
 		if builder.wholeDevices {
-			// Two pipelines may fill a device together, so covers for the bound count parts of devices.
+			// Two pipelines of the model may fill a device together. So the bound must not charge each for whole devices: its
+			// covers count parts of devices, which cost no more.
 			partBuilder := *builder
 			partBuilder.wholeDevices = false
 			items = partBuilder.listItems(c.modelTables[d], maxRate)
@@ -86,7 +96,7 @@ func (c *modelCovers) addCovers(ctx context.Context, poolPrices []float64) {
 		boundTables = append(boundTables, newCoverTable(items, maxRate, boundGrid, true))
 	}
 
-	// If all templates are known, the covers bound the throughput.
+	// If all templates are known, the covers bound the throughput. The factor allows for rounding errors.
 	c.boundTables = boundTables
 	if c.allListed {
 		c.incumbent.LowerBound(c.coverableThroughput(boundTables) * (1 + 1e-9))

@@ -23,8 +23,7 @@ type coverTable struct {
 	firstItemSteps []int32     // by number of steps: the steps that one configuration of the cover carries, 0 without one
 	itemBySteps    []coverItem // by number of steps: the cheapest configuration that carries exactly so many
 
-	templateUnitCost float64   // cost of a unit of rate of the template under comparison
-	maxUnitCost      []float64 // by number of steps: the highest cost of a unit of rate of any cover from there on
+	maxUnitCost []float64 // by number of steps: the highest cost of a request/s in covers of rates from there on; nil if not set
 }
 
 // coverItem is a configuration: whole replicas of a template, at the rate that they carry.
@@ -47,7 +46,7 @@ const (
 	goodCostFactor = 1.02 // a template is good up to this factor of the lowest cost per unit of rate
 	goodGridSteps  = 500  // grid of the table that the others are compared with
 
-	nearlyGoodFactor = 1.02
+	nearlyGoodFactor = 1.02 // another template's configuration is listed below this factor of the cost of a good cover
 )
 
 // listItems lists the configurations of a model (whole replicas of one template, with rate and cost) that a
@@ -67,41 +66,53 @@ func (builder *coverBuilder) listItems(table *templates.Table, maxRate float64) 
 	// The good templates, with all their configurations.
 	for i, cost := range unitCosts {
 		if cost <= minUnitCost*goodCostFactor {
-			items = builder.appendItems(items, table, i, maxRate, nil)
+			items = builder.appendItems(items, table, i, cost, maxRate, nil)
 		}
 	}
 	goodCovers := newCoverTable(items, maxRate, goodGridSteps, false)
-	// goodCovers.maxUnitCost: from each rate on, the highest cost of a unit of rate in a cover of good templates. A rate
-	// between steps and steps+1 needs the cover of steps+1, and is at least steps times rateStep.
-	goodCovers.maxUnitCost = make([]float64, goodGridSteps+1)
-	goodCovers.maxUnitCost[goodGridSteps] = goodCovers.costBySteps[goodGridSteps] / maxRate // at a higher rate the cover costs more
-	for steps := goodGridSteps - 1; steps >= 0; steps-- {
-		goodCovers.maxUnitCost[steps] = max(goodCovers.maxUnitCost[steps+1], goodCovers.costBySteps[steps+1]/(max(float64(steps), 1e-9)*goodCovers.rateStep))
-	}
+	goodCovers.setMaxUnitCosts(maxRate)
 
 	// The other templates, with those configurations that cost hardly more than a cover of good ones.
 	for i, cost := range unitCosts {
 		if cost > minUnitCost*goodCostFactor {
-			goodCovers.templateUnitCost = cost
-			items = builder.appendItems(items, table, i, maxRate, goodCovers)
+			items = builder.appendItems(items, table, i, cost, maxRate, goodCovers)
 		}
 	}
 	return items
 }
 
-// appendItems appends the configurations (whole replicas) of a template that carry up to maxRate or just reach it. Each
-// is made from a number of replicas of one stage, which set the rate; the other stages have as many as that rate needs.
-// With goodCovers it leaves out configurations that cost clearly more than those covers at the same rate.
-func (builder *coverBuilder) appendItems(items []coverItem, table *templates.Table, template int, maxRate float64, goodCovers *coverTable) []coverItem {
+// setMaxUnitCosts fills maxUnitCost: by number of steps of the grid, the highest cost of one request/s in the cover of any
+// rate from there on, up to maxRate, the last rate of the grid. A rate between two steps takes the cover of the upper one, so
+// its cost per request/s is highest just above the lower one.
+func (c *coverTable) setMaxUnitCosts(maxRate float64) {
+	lastSteps := len(c.costBySteps) - 1
+	c.maxUnitCost = make([]float64, lastSteps+1)
+	c.maxUnitCost[lastSteps] = c.costBySteps[lastSteps] / maxRate
+	for lowerSteps := lastSteps - 1; lowerSteps >= 0; lowerSteps-- {
+		lowerRate := max(float64(lowerSteps), 1e-9) * c.rateStep // 1e-9 avoids a division by 0
+		c.maxUnitCost[lowerSteps] = max(c.maxUnitCost[lowerSteps+1], c.costBySteps[lowerSteps+1]/lowerRate)
+	}
+}
+
+// appendItems appends the configurations (whole replicas) of a template, given by its index in the table, that carry up to
+// maxRate or just reach it. Each is made from a number of replicas of one stage, which set the rate; the other stages have as
+// many as that rate needs. If goodCovers is not nil, it leaves out configurations that cost clearly more than those covers
+// at the same rate. unitCost is what a request/s through the template costs with fractions of replicas: at least so much
+// with whole ones.
+func (builder *coverBuilder) appendItems(items []coverItem, table *templates.Table, template int, unitCost, maxRate float64, goodCovers *coverTable) []coverItem {
 	// Each stage in turn sets the rate, with 1, 2, … replicas, until maxRate is reached or a pool has too few devices.
 	stageRows := table.StagesOf(template)
 	for i := range stageRows {
 		replicaRate := stageRows[i].ReplicaRate()
 		for replicas := 1; ; replicas++ {
 			rate := replicaRate * float64(replicas)
-			// From this rate on, even fractions of replicas cost clearly more than the covers.
-			if goodCovers != nil && goodCovers.templateUnitCost >= nearlyGoodFactor*goodCovers.maxUnitCost[int(min(rate/goodCovers.rateStep, goodGridSteps))] {
-				break
+			// If even fractions of replicas cost clearly more per request/s than every good cover from this rate on, no higher
+			// rate needs a look.
+			if goodCovers != nil {
+				steps := int(min(rate/goodCovers.rateStep, goodGridSteps))
+				if unitCost >= nearlyGoodFactor*goodCovers.maxUnitCost[steps] {
+					break
+				}
 			}
 			cost, fits := builder.priceOf(stageRows, rate)
 			if !fits {
@@ -135,17 +146,18 @@ func (builder *coverBuilder) priceOf(stageRows []templates.TableStage, rate floa
 	return cost, true
 }
 
-// newCoverTable computes, by a dynamic program, the cover of every rate up to maxRate on a grid of gridSteps
-// equal steps: the cheapest sum of configurations (items) that carries it. The rates of the configurations are
-// rounded down to the grid, so that covers carry what they say or, with roundUp, up, so that no real sum is
-// cheaper.
+// newCoverTable computes, by a dynamic program, the cover of every rate up to maxRate on a grid of gridSteps equal
+// steps: the cheapest sum of configurations (items) that carries it. The rates of the configurations are rounded to
+// the grid. Rounded down, each cover carries at least its rate. With roundUp they are rounded up, and no real sum
+// that carries a rate is cheaper than its cover.
 func newCoverTable(items []coverItem, maxRate float64, gridSteps int, roundUp bool) *coverTable {
 	table := &coverTable{rateStep: maxRate / float64(gridSteps)}
 
 	// The cheapest configuration of each number of steps.
 	table.itemBySteps = slices.Repeat([]coverItem{{template: -1, cost: math.Inf(1)}}, gridSteps+1)
 	for _, item := range items {
-		// A replica may carry far more than maxRate, more steps than an int holds.
+		// The factors 1±1e-12 keep a rate that is a whole number of steps, but for rounding errors, at that number. A replica
+		// may carry far more than maxRate, more steps than an int holds.
 		itemSteps := int(min(item.rate/table.rateStep*(1+1e-12), float64(gridSteps)))
 		if roundUp {
 			itemSteps = int(min(math.Ceil(item.rate/table.rateStep*(1-1e-12)), float64(gridSteps)))
@@ -157,7 +169,7 @@ func newCoverTable(items []coverItem, maxRate float64, gridSteps int, roundUp bo
 
 	// costBySteps[0] stays 0: a rate of 0 needs nothing.
 	table.costBySteps, table.firstItemSteps = make([]float64, gridSteps+1), make([]int32, gridSteps+1)
-	// The cheapest configuration that alone carries at least so many steps.
+	// By number of steps, the steps of the cheapest configuration that alone carries at least so many.
 	cheapestAlone := make([]int32, gridSteps+1)
 	for j := gridSteps; j > 0; j-- {
 		cheapestAlone[j] = int32(j)
@@ -165,9 +177,12 @@ func newCoverTable(items []coverItem, maxRate float64, gridSteps int, roundUp bo
 			cheapestAlone[j] = cheapestAlone[j+1]
 		}
 	}
-	var usefulSteps []int32 // step counts of configurations that covers may hold
+	// The steps of configurations that are the cheapest covers of their steps: larger covers may hold these.
+	var usefulSteps []int32
 
-	// Dynamic program: costBySteps[j] = min over q of costBySteps[j-q] + cost of the configuration of q steps.
+	// Dynamic program: costBySteps[j] is the least of the costs of one configuration alone that carries j steps or more, and,
+	// over the useful q < j, of costBySteps[j-q] + cost of the configuration of q steps. firstItemSteps[j] has the steps of the
+	// configuration in the least one.
 	for j := 1; j <= gridSteps; j++ {
 		minCost, firstSteps := math.Inf(1), int32(0)
 		for _, stepsUsed := range usefulSteps {
@@ -175,7 +190,6 @@ func newCoverTable(items []coverItem, maxRate float64, gridSteps int, roundUp bo
 				minCost, firstSteps = cost, stepsUsed
 			}
 		}
-		// A configuration that is itself the cheapest cover of its steps may be part of larger covers.
 		if cost := table.itemBySteps[cheapestAlone[j]].cost; cost < minCost {
 			minCost, firstSteps = cost, cheapestAlone[j]
 			if int(firstSteps) == j {

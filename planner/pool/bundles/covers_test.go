@@ -107,7 +107,7 @@ func TestConfigurationsLeaveNothingOut(t *testing.T) {
 		most := rapid.Float64Range(100, 5000).Draw(t, "rate")
 		var every []coverItem
 		for i := range s.Len() {
-			every = w.appendItems(every, s, i, most, nil)
+			every = w.appendItems(every, s, i, 0, most, nil)
 		}
 		some := w.listItems(s, most)
 		for _, up := range []bool{false, true} {

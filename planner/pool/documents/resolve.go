@@ -225,7 +225,8 @@ func (r *Resolved) resolveModel(i int) error {
 	return nil
 }
 
-// resolveWeight returns the weight of a model's rate: 1 if the workload names none.
+// resolveWeight returns the weight of a model's rate. 0 stands for a workload that names none: the weight is then 1. If
+// several models are requested, so that weights matter, it notes the model in defaultWeight, for the plan's assumptions.
 func (r *Resolved) resolveWeight(workload *formats.WorkloadModel, path string) (float64, error) {
 	switch {
 	case math.IsNaN(workload.Weight) || workload.Weight < 0 || math.IsInf(workload.Weight, 0):

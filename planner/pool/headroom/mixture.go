@@ -29,21 +29,24 @@ const (
 	bisectionSteps                 = 20
 )
 
-// tryMixedMargins gives each model a margin of its own (the part of its SLO that is kept back): the one at
-// which a request costs least. How much of its devices a model can use with margins that were not simulated is
-// estimated by a formula of queueing, corrected by what simulation of the best plan showed.
+// tryMixedMargins gives each model a margin of its own (the part of its SLO that is kept back): the one whose pipelines
+// carry a request for the least price of their devices. How much of its devices a model can use with margins that were
+// not simulated is estimated by a formula of queueing, corrected by what simulation of the best plan showed.
 //
-//  1. Plans with one margin for all models are solved, with and without time to fill batches.
-//  2. Each model takes the margin whose pipelines carry a request for the least price of their devices.
-//  3. That plan is simulated. If it is no better than the best plan so far, the plan with the other delay of
-//     filling batches is simulated, too. From what a better plan showed, the margins are chosen once more.
+//  1. Plans with one margin for all models are solved and not simulated: the sketches. In some of them the SLO leaves
+//     time for batches to fill, in others it leaves none.
+//  2. With and without that time, each model takes the margin of the sketch in which a request of it costs least.
+//  3. The cheaper of the two plans is simulated. If it is no better than the best plan so far, the other one is, too.
+//     From what a better plan showed, the margins are chosen once more.
 //
-// If models take turns on devices, or a plan runs already, nothing is changed.
+// It changes nothing if a price is minimised, if a plan runs whose margins are known, if models take turns on devices,
+// or once the best plan is near enough to the bound.
 func tryMixedMargins(ctx context.Context, tuner *planTuner) error {
 	if tuner.bestAttempt == nil || !tuner.maximises() || tuner.runningHeadroom() != nil || modelsTakeTurns(tuner.bestAttempt.result.Plan) {
 		return nil
 	}
 	for range maxMixtures {
+		// The best plan has no loads if it was not simulated.
 		if tuner.overBudgetErr != nil || len(tuner.bestAttempt.loads) == 0 || reachedGap(tuner) {
 			return nil
 		}
@@ -61,37 +64,42 @@ func tryMixedMargins(ctx context.Context, tuner *planTuner) error {
 }
 
 // tryMixturesOnce plans and simulates mixtures, in which each model has a margin of its own (the part of its
-// SLO that is kept back): the cheapest one for each delay of filling batches, the cheapest first. It stops at
-// the first that raises the best plan's rate by at least minRateGain, and reports whether there was one.
+// SLO that is kept back). There is one for each delay of filling batches that is tried (the time that latencies
+// include until a batch has filled). The mixture in which requests cost least comes first. It stops at the
+// first that raises the best plan's rate by at least minRateGain, and reports whether there was one.
 func tryMixturesOnce(ctx context.Context, tuner *planTuner) (bool, error) {
-	type priced struct {
+	type mixture struct {
 		setting planSetting
-		price   float64
+		price   float64 // of one request/s of each model, by weight
 	}
 
-	// The cheapest margins with each delay of filling batches.
-	var mixtures []priced
-	factors := placeFactors(tuner)
-	for _, factor := range fillFactors(tuner) {
-		if s, price := cheapestMargins(tuner, factors, factor); !math.IsInf(price, 1) {
-			mixtures = append(mixtures, priced{s, price})
+	// The cheapest margins with each delay of filling batches. Delays are multiples of the expected one. The places that
+	// the formula of queueing gives to waiting requests are multiplied by a factor for each model.
+	var mixtures []mixture
+	modelFactors := placeFactors(tuner)
+	for _, fillFactor := range fillFactors(tuner) {
+		if setting, price := cheapestMargins(tuner, modelFactors, fillFactor); !math.IsInf(price, 1) {
+			mixtures = append(mixtures, mixture{setting, price})
 		}
 	}
-	slices.SortStableFunc(mixtures, func(s, t priced) int { return cmp.Compare(s.price, t.price) })
+	slices.SortStableFunc(mixtures, func(a, b mixture) int { return cmp.Compare(a.price, b.price) })
 
 	// Plan and simulate them, the cheapest first.
 	rateBefore := tuner.bestAttempt.sustainedRate
-	for k, s := range mixtures {
+	for k, candidate := range mixtures {
 		if ctx.Err() != nil || tuner.overBudgetErr != nil {
 			break
 		}
 		workBefore := tuner.workDone
-		tried, err := tuner.trySetting(ctx, s.setting)
+		attempt, err := tuner.trySetting(ctx, candidate.setting) // nil if there is no such plan or it was tried before
 		if k > 0 {
-			tuner.workDone = workBefore // a second mixture does not take from the work for tryNeighbours, the next step
+			tuner.workDone = workBefore // tryNeighbours, the next step, shall have as much work as after one mixture
 		}
-		if err != nil || tried != nil && tried == tuner.bestAttempt && tried.sustainedRate >= rateBefore*(1+minRateGain) {
-			return err == nil, err
+		if err != nil {
+			return false, err
+		}
+		if attempt != nil && attempt == tuner.bestAttempt && attempt.sustainedRate >= rateBefore*(1+minRateGain) {
+			return true, nil
 		}
 	}
 	return false, nil
@@ -152,9 +160,10 @@ func (a *planTuner) allowedLateShare(i int) float64 {
 
 // cheapestMargins returns the setting in which each model has the margin (part of its SLO kept back) at which one request/s
 // of it costs the least price of devices. It chooses from the margins of the sketches (plans that were solved but not
-// simulated) with the given delay of filling batches. The rate that a sketch sustains is estimated by a formula of
-// queueing, in which placeFactors multiply each model's waiting places. It also returns the sum of these prices over the
-// models, by weight; without a sketch it is infinite.
+// simulated) whose latencies include fillFactor times the expected delay until a batch has filled. The part of what its
+// replicas carry that a model can use in a sketch, its utilisation, is estimated by a formula of queueing. That formula
+// has a number of places for waiting requests, which placeFactors multiply by model. Margins and utilisations that the
+// workload sets stay. It also returns the sum of the prices over the models, by weight; without a sketch it is infinite.
 func cheapestMargins(tuner *planTuner, placeFactors []float64, fillFactor float64) (planSetting, float64) {
 	prices := devicePricesOf(tuner.bestAttempt.result.Plan)
 	shape := tuner.bestAttempt.setting.shape
@@ -166,6 +175,8 @@ func cheapestMargins(tuner *planTuner, placeFactors []float64, fillFactor float6
 			if sketch.setting.shape.fillFactor != fillFactor {
 				continue
 			}
+			// The model's devices cost their price for the rate that can be used of what they carry without queueing. The
+			// sketch promises that rate times its own utilisation.
 			utilisation := sustainableUtilisation(pipelineQueues(sketch.result.Plan, i), tuner.allowedLateShare(i), placeFactors[i])
 			carriedRPS := sketch.result.Plan.PromiseFor(i).RPS / sketch.setting.headroom[i].Utilisation
 			if price := modelDevicePrice(sketch.result.Plan, i, prices) / (utilisation * carriedRPS); price < minPrice {

@@ -79,14 +79,17 @@ func isTimeShared(plan *formats.Plan, device string) bool {
 }
 
 // writeBounds completes the finished plan, if a test confirmed its rates: it notes that its value rests on simulation,
-// which rate per weight its replicas carry without queueing (Fluid), and the bound and gap over all plans that hold their
-// SLOs. A plan without a certificate keeps its objective and bound.
+// as Fluid the least rate per weight that models could have without queueing, and the bound and gap over all plans that
+// hold their SLOs. A plan without a certificate, or whose certificate is of a part of its rates only, keeps its objective
+// and bound.
 func (a *planTuner) writeBounds(res *kind.Result) {
 	plan := res.Plan
 	objective, section := &plan.Objective, formats.PoolOf(plan)
 	if c := plan.Certificate; c == nil || c.LoadFactor < 1 {
 		return
 	}
+
+	// A model promises its utilisation times the rate that its replicas carry.
 	if a.maximises() {
 		carriedRPS := math.Inf(1)
 		for i := range section.Models {
@@ -98,9 +101,12 @@ func (a *planTuner) writeBounds(res *kind.Result) {
 		}
 		objective.Fluid = &carriedRPS
 	}
+	// planBound may allow for the queueing of random arrivals. A value above it passed the test by luck, and then the bound
+	// without queueing, fluidBound, is stated. For a price, of which lower values are better, the two are equal.
 	bound := a.planBound
-	if objective.Value > bound { // the test passed by luck; an objective that is minimised has one bound only
+	if objective.Value > bound {
 		bound = a.fluidBound
 	}
-	certify.StateValue(res, documents.Sense(a.problem.Values), bound, documents.BoundScope(a.problem.Values, plan.Options.WholeNumber("blocks"), plan.Deployment, plan.Pools), a.problem.Values.Number("gap"))
+	scope := documents.BoundScope(a.problem.Values, plan.Options.WholeNumber("blocks"), plan.Deployment, plan.Pools)
+	certify.StateValue(res, documents.Sense(a.problem.Values), bound, scope, a.problem.Values.Number("gap"))
 }

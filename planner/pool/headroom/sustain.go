@@ -91,9 +91,10 @@ func (a *planTuner) scoreAttempt(t *planAttempt) {
 
 // certifyPlans tests in long runs, with other random numbers, the plans that were best in short runs, one after
 // another as nextForLongRuns picks them. The one that sustains most becomes the best and promises what it
-// showed. If plans must carry floors (the objective is minimised), certifyFloors does so.
+// showed. If plans must carry floors (the objective is minimised), certifyFloors does so. If the budget of simulated
+// events does not even allow the first test, the plan promises what short runs showed.
 func (a *planTuner) certifyPlans(ctx context.Context) error {
-	if len(a.bestAttempt.loads) == 0 {
+	if len(a.bestAttempt.loads) == 0 { // the best plan was not simulated, because a budget or an interruption forbade it
 		return nil
 	}
 	if !a.maximises() {
@@ -102,26 +103,27 @@ func (a *planTuner) certifyPlans(ctx context.Context) error {
 	a.bestShortRunRate = a.bestAttempt.sustainedRate
 	a.workBudget = a.workDone + certifyBudget*int64(a.problem.Values.WholeNumber("effort"))
 
-	// Test one candidate after another. Once one is confirmed, the next must sustain more: threshold holds, by model, the
-	// multiple of its promised rate at which it equals the confirmed one.
-	for t := nextForLongRuns(a); t != nil; t = nextForLongRuns(a) {
-		var threshold []float64
+	// Test one candidate after another. Once one is confirmed, it is the best attempt, and the next must sustain more:
+	// equalLoads has, for each model of the candidate, the multiple of its promised rate at which it has the confirmed
+	// plan's rate per weight. A candidate that fails there is marked as out of reach.
+	for candidate := nextForLongRuns(a); candidate != nil; candidate = nextForLongRuns(a) {
+		var equalLoads []float64
 		if a.confirmedBest != nil {
 			a.bestAttempt = a.confirmedBest
-			threshold = a.loadsAtShare(t, 1)
+			equalLoads = a.loadsAtShare(candidate, 1)
 		}
-		err := a.certifyAttempt(ctx, t, threshold)
+		err := a.certifyAttempt(ctx, candidate, equalLoads)
 		if certify.OverBudget(err) && a.confirmedBest == nil {
-			return a.promiseUnconfirmed(t, err)
+			return a.promiseUnconfirmed(candidate, err)
 		}
 		if certify.OverBudget(err) {
-			break
+			break // the confirmed plan stands
 		}
 		if err != nil {
 			return err
 		}
-		if a.confirmedBest == nil || !t.outOfReach && a.compare(t, a.confirmedBest) > 0 {
-			a.confirmedBest = t
+		if a.confirmedBest == nil || !candidate.outOfReach && a.compare(candidate, a.confirmedBest) > 0 {
+			a.confirmedBest = candidate
 		}
 	}
 	a.bestAttempt = a.confirmedBest
@@ -142,11 +144,14 @@ func (a *planTuner) promiseUnconfirmed(t *planAttempt, err error) error {
 // nextForLongRuns returns the attempt that long runs test next, nil if there is none. The first is the best attempt. After
 // that, of the untested attempts it is the one with the highest rate in short runs among two sorts: those whose rate is
 // clearly above the one confirmed by long runs, as long as work remains, and the best attempt with one margin for all
-// models, if it was close to the best.
+// models, if it was close to the best attempt before the first long runs.
 func nextForLongRuns(tuner *planTuner) (best *planAttempt) {
 	if tuner.confirmedBest == nil {
 		return tuner.bestAttempt
 	}
+
+	// The sustainedRate of an attempt is from short runs until long runs test it, and from these then. So those compared here
+	// are from short runs, but that of confirmedBest is from long ones.
 	uniformBest := bestUniform(tuner)
 	for _, t := range tuner.attempts {
 		if t.longRunsDone || t.isRepeat || t.outOfReach {
@@ -161,29 +166,30 @@ func nextForLongRuns(tuner *planTuner) (best *planAttempt) {
 	return best
 }
 
-// bestUniform returns the best attempt, as short runs showed it, of those with one margin for all models, and the first
-// attempt, whose setting may be that of the running plan. Attempts that are out of reach do not count. If there is none, it
-// returns nil.
+// bestUniform returns the best of the attempts with one margin for all models, but for those whose margin the workload sets.
+// The first attempt, which may have the several margins of a running plan, counts as one of them. Attempts that are out of
+// reach do not count. If there is none, it returns nil.
 func bestUniform(tuner *planTuner) (bestAttempt *planAttempt) {
 	for i, t := range tuner.attempts {
-		// A setting has one margin if it is the uniform setting of the margin of one of its models. Models whose margin the
-		// workload sets have that one in both.
-		isUniform := func(h formats.Headroom) bool {
+		// The margin of some model must give the whole setting, if it is made the margin of all models.
+		givesSetting := func(h formats.Headroom) bool {
 			return slices.Equal(t.setting.headroom, tuner.uniformSetting(h.Margin, t.setting.shape).headroom)
 		}
-		if i > 0 && !slices.ContainsFunc(t.setting.headroom, isUniform) {
+		isFirst, isUniform := i == 0, slices.ContainsFunc(t.setting.headroom, givesSetting)
+		if !isFirst && !isUniform || t.outOfReach {
 			continue
 		}
-		if !t.outOfReach && (bestAttempt == nil || tuner.compare(t, bestAttempt) > 0) {
+		if bestAttempt == nil || tuner.compare(t, bestAttempt) > 0 {
 			bestAttempt = t
 		}
 	}
 	return bestAttempt
 }
 
-// certifyFloors tests whether the best plan carries the floors, the least rates asked for. As long as it does
-// not, another plan is made, in which the models that fall short promise less of what their replicas carry and
-// so get more devices. If none passes in several tries, it returns an error.
+// certifyFloors tests in long runs whether the best plan carries the floors, the least rates asked for. As long as it
+// does not, in short or in long runs, another plan is made, in which the models that fall short promise less of what
+// their replicas carry and so get more devices. If none passes in several tries, it returns an error. If the budget
+// does not allow to simulate a new plan, the last one stays, and states that no test confirmed it.
 func (a *planTuner) certifyFloors(ctx context.Context) error {
 	for range floorTries {
 		current := a.bestAttempt
@@ -193,7 +199,7 @@ func (a *planTuner) certifyFloors(ctx context.Context) error {
 			}
 		}
 
-		// Plan again for the loads that the models sustained.
+		// Plan again for the loads that the models sustained. If it failed in long runs, confirmFloors has lowered them.
 		replanned, err := a.trySetting(ctx, planSetting{current.setting.shape, a.balancedHeadroom(current)})
 		if err != nil {
 			return err
@@ -202,8 +208,11 @@ func (a *planTuner) certifyFloors(ctx context.Context) error {
 			return certify.NoteUnconfirmed(current.result.Plan, a.overBudgetErr)
 		}
 		if replanned == nil {
-			break
+			break // there is no such plan, or it was tried before
 		}
+
+		// The next try starts from this plan even if it misses the floors. If it carries them, an earlier plan that does so,
+		// too, and is better (cheaper) comes first.
 		a.bestAttempt = replanned
 		if !replanned.meetsFloors {
 			continue
@@ -308,8 +317,9 @@ func unsustainedError(tuner *planTuner) error {
 
 // certifyAttempt tests in long runs, with other random numbers than the search had, the loads (multiples of the promised
 // rates) that an attempt sustained in short runs. It makes its plan promise the highest loads that pass, and stores the
-// certificate. minLoads, if it is not nil, has the loads at which the plan equals a confirmed one: if it does not pass
-// there, it is marked as out of reach, and nothing else changes. If no loads pass otherwise, it returns an error.
+// certificate. minLoads, if it is not nil, has the loads at which the plan has the rate per weight of a plan that was
+// confirmed before: if it does not pass there, it is marked as out of reach, and nothing else changes. Without minLoads it
+// returns an error if no loads pass.
 func (a *planTuner) certifyAttempt(ctx context.Context, t *planAttempt, minLoads []float64) error {
 	test, err := certify.NewTest(t.result.Plan, a.certifyRequest)
 	if err != nil {
@@ -317,14 +327,15 @@ func (a *planTuner) certifyAttempt(ctx context.Context, t *planAttempt, minLoads
 	}
 	t.longRunsDone, test.Scenario.Budget = true, a.runBudgets.Tests
 
-	// The test starts at the given loads. Without them it starts at those that the plan was seen to sustain, and
-	// climbs.
+	// The test starts at the loads that the plan was seen to sustain, and climbs while work is left. Work is counted in
+	// simulated events as if the plan's runs were not lengthened for models of few requests. A load of 1/utilisation is all
+	// that replicas carry, as plans promise this part of it.
 	climb := &certify.LoadClimb{StartLoads: t.loads, SameLoad: modelsTakeTurns(t.result.Plan), MaxEvents: int64(float64(a.workBudget-a.workDone) * test.Lengthening)}
 	for i := range t.loads {
 		climb.MaxLoads = append(climb.MaxLoads, 1/t.setting.headroom[i].Utilisation)
 	}
 	// A plan that only has to beat another one is tested there, and no further if it fails. One that showed
-	// nothing in short runs starts low.
+	// nothing in short runs (less than the lowest load of the grid) starts low, at a load that halves down to that.
 	if minLoads != nil {
 		climb.StartLoads, climb.StopAtFirstFailure = minLoads, true
 	} else if slices.Min(t.loads) < certify.Step {
@@ -342,7 +353,8 @@ func (a *planTuner) certifyAttempt(ctx context.Context, t *planAttempt, minLoads
 		return unsustainedError(a)
 	}
 
-	// The plan promises the loads that passed.
+	// The plan promises the loads that passed, so its certificate is of all of its rates (load 1). It also states how
+	// latencies grow if runs are slower than profiled.
 	t.loads, t.outOfReach = loads, false
 	a.scoreAttempt(t)
 	lowerPromise(t.result, loads)

@@ -97,8 +97,8 @@ type planTuner struct {
 	wallMS           float64
 	noMarginErr      error   // why there is no plan without any margin
 	infeasibleErr    error   // why the first setting without a plan has none
-	planBound        float64 // of every plan that holds; NaN if not known
-	fluidBound       float64 // the same by the fluid program alone
+	planBound        float64 // of every plan that keeps its SLOs; NaN if not known
+	fluidBound       float64 // the same by the fluid program alone, without the queueing of random arrivals
 }
 
 // Tune chooses, by simulation, the setting that a plan is made with: how much of every model's SLO, and of what
@@ -106,9 +106,10 @@ type planTuner struct {
 // simulates the plan on the workload's arrivals, and finds the load that every model sustains beside the others.
 // All runs that compare plans use the same random numbers.
 //
-//  1. The fluid program without any margin gives the bound of all plans that hold.
-//  2. All models have the same margin at first. Then each has the margin at which a formula of queueing
-//     expects a request to cost least.
+//  1. A solve without any margin, and without queueing (the fluid program), gives the bound of all plans that
+//     keep their SLOs.
+//  2. All models have the same margin at first. Then each has the margin with which a request of it takes the
+//     least price of devices, if a formula of queueing is right about what they sustain.
 //  3. The search goes on to the nearest setting to the best one that was not tried, until its work is done.
 //  4. Each model promises what it sustained, so that the next plan gives devices to the models that need
 //     them. That plan is solved to the gap asked for.
@@ -118,12 +119,13 @@ type planTuner struct {
 // If a plan runs, the search starts from what that plan keeps back. If the objective is minimised, the best plan
 // is the cheapest one that sustains the floors. When ctx ends, the best plan so far is returned.
 func Tune(ctx context.Context, p *kind.Problem, request kind.TestSettings, solve kind.SolveFunc) (*kind.Result, error) {
+	// A workload without models cannot be planned. Any solve returns the error that says so; it needs a margin in numbers.
 	if len(formats.ModelsOf(p.Workload)) == 0 {
 		marginProblem := *p
 		if err := marginProblem.Values.Set("margin", startMargin); err != nil {
 			return nil, err
 		}
-		return solve(ctx, &marginProblem, p.Progress) // returns the error for what is missing
+		return solve(ctx, &marginProblem, p.Progress)
 	}
 	effort := p.Values.WholeNumber("effort")
 	tuner := &planTuner{
@@ -141,10 +143,12 @@ func Tune(ctx context.Context, p *kind.Problem, request kind.TestSettings, solve
 		}
 	}
 	if tuner.bestAttempt == nil {
+		// The reason: there is no plan even without a margin, or the search was interrupted, or no setting had a plan.
 		return nil, cmp.Or(tuner.noMarginErr, ctx.Err(), tuner.infeasibleErr)
 	}
 
-	// Certify the best plan, and write down what was tried.
+	// Certify the best plan, and write down what was tried. If its SLOs leave time for batches to fill that the options did
+	// not ask for, it states the rates that this time is computed from.
 	if err := tuner.certifyPlans(ctx); err != nil && ctx.Err() == nil {
 		return nil, err
 	}
@@ -164,11 +168,12 @@ func Tune(ctx context.Context, p *kind.Problem, request kind.TestSettings, solve
 	return res, nil
 }
 
-// solveFluidBound solves the fluid program without any margin, for the bound of all plans. In this program
-// shares of a device may go to different models whatever the rounding, so its bound holds for both roundings. A
-// share of 1 - attainment of the requests may be late or dropped. So plans that hold may be offered the bound
-// divided by the attainment, or less if arrivals are random (randomBound), and need carry only the floors
-// multiplied by it.
+// solveFluidBound solves the problem without any margin and without queueing (the fluid program), for the bound of
+// all plans that keep their SLOs. In this program shares of a device may go to different models whatever the
+// rounding, so its bound holds for both roundings. A share of 1 - attainment of the requests may be late or dropped.
+// So plans may be offered the program's bound divided by the attainment, which is fluidBound, and need carry only the
+// floors (least rates) times the attainment. If arrivals are random, less than fluidBound can be offered
+// (randomBound). The lower of the two is planBound, to which the search compares its plans.
 func solveFluidBound(ctx context.Context, tuner *planTuner) error {
 	attainment := 1.0
 	for _, m := range tuner.models {
@@ -179,7 +184,8 @@ func solveFluidBound(ctx context.Context, tuner *planTuner) error {
 		return err
 	}
 
-	// Solve the problem. If it has no plan, there is none with any margin either: noMarginErr makes the other steps end.
+	// Solve the problem. If it has no plan, margins, which only take from the SLOs, leave none either: noMarginErr makes the
+	// other steps end.
 	res, err := tuner.solve(ctx, problem, func(update kind.Progress) { tuner.reportProgress("bound", update, 0) })
 	if infeasible, ok := errors.AsType[*kind.InfeasibleError](err); ok {
 		tuner.noMarginErr = infeasible
@@ -189,19 +195,18 @@ func solveFluidBound(ctx context.Context, tuner *planTuner) error {
 		return err
 	}
 
-	// The bound of all plans that hold. For a rate, the front end limits it, too, and all requests that are offered count,
-	// also the share that may be late.
+	// A bound on a price holds as it is. A bound on a rate is also limited by the front end, the process that takes in all
+	// requests, and counts all requests that are offered, also the share that may be late.
 	tuner.wallMS += res.WallMS
 	tuner.workDone += certify.SolveWork(res)
-	if bound := res.Plan.Objective.Bound; bound != nil {
-		tuner.planBound = *bound
-		if tuner.maximises() {
-			tuner.planBound = min(tuner.planBound, res.Plan.FrontEndBound()) / attainment
-		}
-		tuner.fluidBound = tuner.planBound
-		if tuner.maximises() {
-			tuner.planBound = min(tuner.planBound, randomBound(tuner, res.Plan, attainment))
-		}
+	bound := res.Plan.Objective.Bound
+	switch {
+	case bound == nil:
+	case tuner.maximises():
+		tuner.fluidBound = min(*bound, res.Plan.FrontEndBound()) / attainment
+		tuner.planBound = min(tuner.fluidBound, randomBound(tuner, res.Plan, attainment))
+	default:
+		tuner.fluidBound, tuner.planBound = *bound, *bound
 	}
 	return nil
 }
@@ -285,10 +290,11 @@ func (a *planTuner) uniformSetting(margin float64, shape pipelineShape) planSett
 	return uniform
 }
 
-// tryFirstSetting tries what the running plan keeps back. If no plan runs, or that setting has no plan, it
-// tries one margin for all models. From what the plan sustains, it notes the rates at which batches fill.
+// tryFirstSetting makes the first attempt of the search. If a plan runs, it tries the margins and utilisations of that
+// plan, and ends if there is a plan with them. Else it tries one margin for all models, and notes in fillRates, from
+// what that plan sustains, the rates at which batches fill.
 func tryFirstSetting(ctx context.Context, tuner *planTuner) error {
-	// Without any margin there is no plan, so there is none with one.
+	// Not even a plan without any margin exists, so none with a margin does.
 	if tuner.noMarginErr != nil {
 		return nil
 	}
@@ -301,6 +307,9 @@ func tryFirstSetting(ctx context.Context, tuner *planTuner) error {
 	if first == nil || len(first.loads) == 0 {
 		return err
 	}
+
+	// Batches fill at the rate at which a model's requests arrive: the one that the workload states or, as an estimate, the
+	// rate that the model sustained, its load times the promised rate.
 	for i := range first.loads {
 		tuner.fillRates = append(tuner.fillRates, cmp.Or(tuner.models[i].BatchBuildRPS, first.loads[i]*first.result.Plan.PromiseFor(i).RPS))
 	}
@@ -309,16 +318,19 @@ func tryFirstSetting(ctx context.Context, tuner *planTuner) error {
 
 // tryNeighbours tries settings around the best one: points of a grid over fewer stages, halvings of the largest
 // batch, delays of filling batches, and margins (one for all models). The nearest to the best one that was not
-// tried comes next, until the work is done or the gap is reached. Halves of the largest batch count from the
-// largest that a plan used.
+// tried comes next. It makes minTrials trials in any case, and up to maxTrials while work is left, and ends early
+// once the gap is reached. Halves of the largest batch count from the largest that a plan used.
 func tryNeighbours(ctx context.Context, tuner *planTuner) error {
-	// No plan exists with any margin, or the running plan's setting has one, which is kept.
+	// Nothing is left to try if no plan exists whatever the margins are, or if a plan with the margins of the running plan
+	// was found, which the search keeps.
 	if tuner.noMarginErr != nil || tuner.bestAttempt != nil && tuner.runningHeadroom() != nil {
 		return nil
 	}
 	widest := widestShape(tuner)
-	// Coordinates of the grid: stages fewer than allowed, halvings of the largest batch, index of the delay of filling
-	// batches, index in marginGrid. position is the best setting, infeasibleMargin the lowest margin without a plan.
+
+	// The axes of the grid: stages fewer than allowed, a step of which counts as two of another axis, halvings of the largest
+	// batch, index of the delay of filling batches, index in marginGrid. position is the best point, where all that the
+	// options allow is used and the first margin was tried. infeasibleMargin is the index of the lowest margin without a plan.
 	grid, position := certify.SettingGrid{Costs: []int{2, 1, 1, 1}}, []int{0, 0, 0, slices.Index(marginGrid, startMargin)}
 	infeasibleMargin := len(marginGrid)
 	if tuner.bestAttempt != nil {
@@ -326,13 +338,14 @@ func tryNeighbours(ctx context.Context, tuner *planTuner) error {
 	}
 	for n := len(tuner.attempts); n < minTrials || n < maxTrials && tuner.workDone < tuner.workBudget; n++ {
 		delays := fillFactors(tuner)
-		neighbour, ok := grid.NearestUntried(position, []int{widest.maxStages, certify.CountHalvings(tuner.largestBatch()), len(delays), infeasibleMargin})
+		axisSizes := []int{widest.maxStages, certify.CountHalvings(tuner.largestBatch()), len(delays), infeasibleMargin}
+		neighbour, ok := grid.NearestUntried(position, axisSizes)
 		if !ok || ctx.Err() != nil || tuner.overBudgetErr != nil || reachedGap(tuner) {
 			break
 		}
 		grid.MarkTried(neighbour)
 		fewerStages, halvings, delayIndex, marginIndex := neighbour[0], neighbour[1], neighbour[2], neighbour[3]
-		shape := pipelineShape{halvedBatch(tuner, halvings), max(1, widest.maxStages-fewerStages), delays[delayIndex], false}
+		shape := pipelineShape{maxBatch: halvedBatch(tuner, halvings), maxStages: max(1, widest.maxStages-fewerStages), fillFactor: delays[delayIndex]}
 		attempted, err := tuner.trySetting(ctx, tuner.uniformSetting(marginGrid[marginIndex], shape))
 		if err != nil {
 			return err
@@ -340,7 +353,7 @@ func tryNeighbours(ctx context.Context, tuner *planTuner) error {
 		if attempted == nil && fewerStages == 0 && halvings == 0 && delayIndex == 0 {
 			infeasibleMargin = min(infeasibleMargin, marginIndex) // a larger margin leaves less
 		}
-		if tuner.bestAttempt == nil || attempted == tuner.bestAttempt {
+		if tuner.bestAttempt == nil || attempted == tuner.bestAttempt { // without a plan the search walks on from here
 			position = neighbour
 		}
 	}
@@ -419,9 +432,10 @@ func (a *planTuner) withWorkloadValues(i int, h formats.Headroom) formats.Headro
 	return h
 }
 
-// rebalance plans again for what the models sustained in simulation, so that devices go to those that need
-// them. It starts from the attempt that would sustain most with devices divided by need, and goes on while that
-// helps.
+// rebalance plans again with the utilisation of each model set to what it sustained in simulation, as a part of what
+// its replicas carry. So models that sustained little get more devices for a rate. It starts from the attempt, with
+// the best one's limits on batches and stages, that would sustain most with devices divided by need. It goes on,
+// maxRebalances times at most, while each plan becomes the best one and, for a rate, sustains clearly more.
 func rebalance(ctx context.Context, tuner *planTuner) error {
 	if tuner.bestAttempt == nil || tuner.overBudgetErr != nil || reachedGap(tuner) {
 		return nil
@@ -433,13 +447,18 @@ func rebalance(ctx context.Context, tuner *planTuner) error {
 		}
 	}
 	for range maxRebalances {
+		// If all utilisations fall by the same factor, a plan for the highest rate divides the devices as before and only
+		// promises less. A plan for given floors takes more devices.
 		headroom := tuner.balancedHeadroom(base)
 		if tuner.maximises() && sameDeviceShares(headroom, base.setting.headroom) {
-			return nil // the same plan, with smaller promises
+			return nil
 		}
 		balanced, err := tuner.trySetting(ctx, planSetting{base.setting.shape, headroom})
-		if err != nil || balanced == nil || tuner.bestAttempt != balanced || tuner.maximises() && balanced.sustainedRate < base.sustainedRate*(1+minRateGain) {
+		if err != nil || balanced == nil || balanced != tuner.bestAttempt {
 			return err
+		}
+		if tuner.maximises() && balanced.sustainedRate < base.sustainedRate*(1+minRateGain) {
+			return nil
 		}
 		base = balanced
 	}
@@ -500,27 +519,31 @@ func (a *planTuner) reportProgress(setting string, update kind.Progress, done fl
 	a.problem.Progress(update)
 }
 
-// trySetting plans with a setting (margins, largest batch, stages), simulates the plan, and notes the attempt.
-// It returns nil if there is no such plan, if the setting was tried, or if the budget does not allow its runs. If the
-// budget does not even allow the runs of the first plan, that plan becomes the best one, marked as not confirmed.
+// trySetting plans with a setting (margins, largest batch, stages), finds by simulation the loads that the plan sustains,
+// and notes the attempt; the best one so far is in bestAttempt. A plan whose bound is below the best one's rate, or that an
+// earlier attempt has, too, is noted without simulation. It returns nil if there is no such plan, if the setting was tried,
+// or if the budget does not allow its runs. If the budget, or the end of ctx, does not even allow the runs of the first
+// plan, that plan becomes the best attempt, without loads, and is not among the attempts.
 func (a *planTuner) trySetting(ctx context.Context, setting planSetting) (*planAttempt, error) {
 	if slices.ContainsFunc(a.attempts, func(attempt *planAttempt) bool { return attempt.setting.equal(setting) }) {
 		return nil, nil
 	}
-	res, err := solveSetting(ctx, a, setting, minUsefulValue(a, setting))
+	minValue := minUsefulValue(a, setting)
+	res, err := solveSetting(ctx, a, setting, minValue)
 	if res == nil || err != nil {
 		return nil, err
 	}
-
-	// Simulate the plan, unless its bound is too low or an earlier attempt has the same plan.
 	description := a.describeSetting(setting)
 	attempt := &planAttempt{setting: setting, result: res}
-	if a.maximises() {
+	if a.maximises() { // with an objective to minimise, rates are asked for, and may not be lowered
 		limitToFrontEnd(res)
 	}
 	a.reportProgress(description, kind.Progress{Phase: "simulating", Value: math.NaN(), Bound: math.NaN()}, 0.5)
+
+	// Find the loads that the plan sustains. A bound that is too low puts it out of reach, with loads of 0. An earlier
+	// attempt with the same plan has the loads already. Else simulate it.
 	samePlan := slices.IndexFunc(a.attempts, func(o *planAttempt) bool { return !o.outOfReach && certify.EqualPlans(o.result.Plan, res.Plan) })
-	if o := res.Plan.Objective; o.Bound != nil && *o.Bound < minUsefulValue(a, setting) {
+	if bound := res.Plan.Objective.Bound; bound != nil && *bound < minValue {
 		attempt.outOfReach, attempt.loads = true, make([]float64, len(setting.headroom))
 	} else if samePlan >= 0 {
 		attempt.isRepeat, attempt.loads = true, slices.Clone(a.attempts[samePlan].loads)
@@ -533,7 +556,7 @@ func (a *planTuner) trySetting(ctx context.Context, setting planSetting) (*planA
 		a.bestAttempt = attempt
 		return attempt, certify.NoteUnconfirmed(attempt.result.Plan, err)
 	} else if err != nil {
-		if a.bestAttempt == nil && ctx.Err() != nil { // an uncertified plan is better than none
+		if a.bestAttempt == nil && ctx.Err() != nil { // a plan that was not simulated is better than none
 			a.bestAttempt = attempt
 			return attempt, nil
 		}
@@ -591,16 +614,19 @@ func minUsefulValue(tuner *planTuner, s planSetting) float64 {
 	return tuner.bestAttempt.sustainedRate * slices.MinFunc(s.headroom, compareUtilisation).Utilisation
 }
 
-// problemWith returns the problem with the values of a setting: its options and, in the workload, what is kept
-// back of each model. Trials are solved to a coarse gap, unless the setting asks for the full one.
+// problemWith returns a copy of the problem with the values of a setting: its options and, in the workload, what is
+// kept back of each model (a margin of its SLO, and a part of what its replicas carry). The delay until a batch has
+// filled, a multiple of the expected one, is the option batch-build; the rates at which batches fill are BatchBuildRPS
+// of the models. Trials are solved to a coarse gap, unless the setting asks for the full one.
 func (a *planTuner) problemWith(setting planSetting) (*kind.Problem, error) {
-	settingProblem := *a.problem
+	settingProblem := *a.problem // Values.Set below copies the values, so those of a.problem stay
 	settingProblem.Quick = true
 	gap := a.problem.Values.Number("gap")
 	if !setting.shape.fullGap {
 		gap = max(gap, trialGap)
 	}
-	// The option margin holds for models without a margin of their own, and all get one below.
+	// All models get their own margin below, so the option margin, which holds for models without one, decides nothing. A
+	// plan in which all models have the option's margin need not list margins by model.
 	options := map[string]any{
 		"margin": mostCommonMargin(setting.headroom), "max-batch": setting.shape.maxBatch, "max-partitions": setting.shape.maxStages,
 		"batch-build": setting.shape.fillFactor, "gap": gap,

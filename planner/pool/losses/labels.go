@@ -119,10 +119,10 @@ func (l *labelSearch) nextLabel() (entry queuedLabel, ok bool) {
 	return entry, false
 }
 
-// listSums lists the labels of model d, the sums of its configurations (whole replicas of a template) that may
-// be part of a plan better than the best, by rising loss (how far the plan then stays below the bound).
-// unlistedLoss of the result is what plans with any other sum lose at least: it is 0 if not even the
-// configurations could be listed.
+// listSums lists the labels of model d: sums of its configurations (whole replicas of a template, the items) that may
+// be part of a plan better than the best. They come by rising loss of such a plan: how far it stays below the bound of
+// the relaxation at least. A plan with a sum that is not listed loses at least unlistedLoss of the result. It is 0,
+// which proves nothing, if not even the configurations could be listed.
 func (k *lossKnapsack) listSums(d int) *labelSearch {
 	labels := &labelSearch{knapsack: k, model: d, labelByUse: map[deviceUse]int32{}, unlistedLoss: math.Inf(1)}
 	var complete bool
@@ -130,6 +130,8 @@ func (k *lossKnapsack) listSums(d int) *labelSearch {
 		labels.unlistedLoss = 0
 		return labels
 	}
+	// With stage positions apart, and a single model, a table says what the devices that a label leaves lose at least. Only
+	// then labels also count whole devices (fitsDevices).
 	if k.bySlot {
 		labels.leftover = k.newLeftoverLoss(d)
 	}
@@ -144,16 +146,23 @@ func (k *lossKnapsack) listSums(d int) *labelSearch {
 			labels.itemParts = append(labels.itemParts, k.dimensions[j].partsOf(labels.items[i].devices))
 		}
 	}
-	// All devices are worth Bound together. A plan within the budget carries Bound - lossBudget, and each other model takes
-	// devices that are worth at least its RateDual times that. The RateDuals add up to 1, so this model may take devices
-	// up to the price maxPrice. A single model may take all.
+	// All devices are worth Bound together. A plan within the budget has a throughput of at least Bound - lossBudget, and
+	// each other model takes devices that are worth at least its RateDual times that. The RateDuals add up to 1, so this
+	// model may take devices up to the price
+	//
+	//	maxPrice = Bound - (1 - RateDual) (Bound - lossBudget) = RateDual (Bound - lossBudget) + lossBudget
+	//
+	// A single model may take all.
 	labels.maxPrice = k.choice.Relaxation.RateDual[d]*(k.choice.Relaxation.Bound-k.lossBudget) + k.lossBudget
 	if len(k.problem.Models) == 1 {
 		labels.maxPrice = math.Inf(1)
 	}
 
-	// The model may use its part of the remaining steps: as much as each model after it, and as the joining of all models.
-	stepLimit := k.workSteps + (k.maxSteps-k.workSteps)/int64(len(k.problem.Models)-d+1)
+	// The remaining steps are divided evenly among this model, those after it, and the joining of all models.
+	numSharers := int64(len(k.problem.Models) - d + 1)
+	stepLimit := k.workSteps + (k.maxSteps-k.workSteps)/numSharers
+
+	// The search starts with the empty sum, which loses nothing.
 	labels.addLabel(&sumLabel{parent: -1}, 0)
 
 	// Settle labels by rising loss, until none is left or the work is done.
@@ -171,34 +180,39 @@ func (k *lossKnapsack) listSums(d int) *labelSearch {
 	}
 }
 
-// extendLabel adds each configuration in turn to label i (a sum of configurations), and lists the longer sums
-// that fit the devices and lose no more than the budget. Configurations come by rising loss, so the first that
-// loses too much ends the loop.
+// extendLabel adds each configuration (an item) in turn to label i, which is a sum of configurations, and lists the
+// longer sums that fit the devices and lose no more than the budget. Configurations come by rising loss, so the first
+// that loses too much ends the loop.
 func (l *labelSearch) extendLabel(i int32) {
-	k, label := l.knapsack, l.labels[i]
+	knapsack, label := l.knapsack, l.labels[i]
+	dimensions := knapsack.dimensions
 	var extended sumLabel
-	labelPrice := label.loss + k.choice.Relaxation.RateDual[l.model]*label.rate // a loss is a price less the worth of a rate
 
-	// The parts of devices that the label takes already, by dimension (a pool, or a stage position on it).
-	for j := range k.dimensions {
-		l.labelParts[j] = k.dimensions[j].partsOf(label.devices)
+	// A loss is a price less the worth of a rate.
+	labelPrice := label.loss + knapsack.choice.Relaxation.RateDual[l.model]*label.rate
+
+	// The parts of devices that the label takes already, by dimension (a pool, or a stage position on it), for fitsDevices.
+	for j := range dimensions {
+		l.labelParts[j] = dimensions[j].partsOf(label.devices)
 	}
 	for n := range l.items {
 		item := &l.items[n]
-		if label.loss+item.loss > k.lossBudget {
+		if label.loss+item.loss > knapsack.lossBudget {
 			break
 		}
-		k.workSteps++
-		if labelPrice+item.price > l.maxPrice || !l.fitsDevices(l.itemParts[n*len(k.dimensions):]) {
+		knapsack.workSteps++
+		takenParts := l.itemParts[n*len(dimensions):] // the first of them, one by dimension, are the item's
+		if labelPrice+item.price > l.maxPrice || !l.fitsDevices(takenParts) {
 			continue
 		}
-		// List the longer sum, if a plan with it can still be better.
+		// List the longer sum, if a plan with it can still be better. It loses what the sum does and, if that is known, what
+		// the devices that the sum leaves lose at least.
 		extended = sumLabel{label.devices.plus(item.devices), label.rate + item.rate, label.loss + item.loss, i, int32(n)}
 		minPlanLoss := extended.loss
 		if l.leftover != nil {
-			minPlanLoss += l.leftover.minLossAfter(k.dimensions, extended.devices)
+			minPlanLoss += l.leftover.minLossAfter(dimensions, extended.devices)
 		}
-		if minPlanLoss <= k.lossBudget {
+		if minPlanLoss <= knapsack.lossBudget {
 			l.addLabel(&extended, minPlanLoss)
 		}
 	}

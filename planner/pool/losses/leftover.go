@@ -9,10 +9,11 @@ type leftoverLoss struct {
 	minLoss    []float64      // by remaining use
 }
 
-// newLeftoverLoss computes, for a single model, the least loss on each amount of devices that a partial sum of
-// its configurations may leave. A loss is how far a plan stays below the bound. The table tells a search by
-// stage positions early that a sum cannot become a good plan. If there are other models, which may take the
-// rest, or too many amounts, it returns nil.
+// newLeftoverLoss computes, for a single model, what a plan loses at least on each amount of devices: a sum of
+// configurations (whole replicas) that takes them or some of them, and idle devices for the rest, which lose their
+// price. A loss is how far a plan stays below the bound. A search that adds up configurations looks up the devices
+// that a sum leaves, and so sees early that no good plan can have the sum. If there are other models, which may take
+// the rest, or too many amounts, it returns nil.
 func (k *lossKnapsack) newLeftoverLoss(d int) *leftoverLoss {
 	if len(k.problem.Models) > 1 {
 		return nil
@@ -35,8 +36,10 @@ func (k *lossKnapsack) newLeftoverLoss(d int) *leftoverLoss {
 	k.workSteps = byPool.workSteps
 	leftovers := &leftoverLoss{dimensions: byPool.dimensions, allDevices: size - 1, minLoss: make([]float64, size)}
 	prices := byPool.usePrices(size)
-	// minLoss is indexed by the use of devices as a number. First, the least loss of a sum that takes exactly these
-	// devices, less their price. A sum that is not listed loses at least as much as the first one that was left out.
+	// minLoss is indexed by the use of devices as a number. The least loss on some devices is the least, over all parts of
+	// them, of the loss of a sum that takes just the part, plus the price of the rest: the price of all less that of the
+	// part. So first enter the loss of a sum less the price of what it takes. A sum that is not listed loses at least
+	// unlistedLoss, or more than the budget. Labels that are not final count as not listed.
 	for taken, price := range prices {
 		leftovers.minLoss[taken] = min(labels.unlistedLoss, k.lossBudget) - price
 	}
@@ -45,7 +48,8 @@ func (k *lossKnapsack) newLeftoverLoss(d int) *leftoverLoss {
 			leftovers.minLoss[taken] = min(leftovers.minLoss[taken], label.loss-prices[taken])
 		}
 	}
-	// Then the least over all smaller uses, one dimension after the other: the rest stays idle.
+	// Then take the least over all parts of these devices: one dimension after the other, each from the entry of one part
+	// less.
 	for i := range leftovers.dimensions {
 		dimension := &leftovers.dimensions[i]
 		for taken := range leftovers.minLoss {
@@ -55,7 +59,7 @@ func (k *lossKnapsack) newLeftoverLoss(d int) *leftoverLoss {
 		}
 	}
 
-	// Idle devices cost their price.
+	// In the end add the price of all the devices.
 	for taken, price := range prices {
 		leftovers.minLoss[taken] += price
 	}

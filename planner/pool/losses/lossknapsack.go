@@ -78,19 +78,23 @@ func LowerBound(choice *relaxation.WaitChoice, best *incumbent.Incumbent, option
 	}
 }
 
-// boundByLossSums looks for the sums of configurations (whole replicas of a template) that lose least against
-// the bound of the relaxation: no plan loses less than these. It lowers the bound accordingly, and keeps the
-// plan of such sums if it is better. exact reports whether the best sums were found. With bySlot each stage
-// position rounds up to whole devices by itself, which bounds better and takes more work.
+// boundByLossSums lowers the bound by losses. A configuration (whole replicas of a template, at their rate) has a
+// loss: its devices cost so much more, at the prices of the relaxation, than its rate is worth. A plan is a sum of
+// configurations of each model, and stays below the bound of the relaxation by the sum of their losses at least. So
+// the sums that lose least bound all plans, and make up a plan themselves, which is kept if it is better. exact
+// reports whether these sums were found. With bySlot, parts of devices round up to whole ones by stage position of a
+// model, and not only by model, which bounds better and takes more work.
 //
 // It does nothing where losses do not add up to a bound: for a price, with floors, on time-shared pools, for a
 // model whose rate is worth nothing, or where not all templates are known.
 func boundByLossSums(choice *relaxation.WaitChoice, best *incumbent.Incumbent, options *problem.Options, workFactor int64, bySlot bool, record problem.PhaseRecorder) (exact bool) {
 	knapsack := newLossKnapsack(choice, best, max(options.Gap, incumbent.ProvenGap), workFactor*lossWorkSteps*int64(options.Effort))
 	knapsack.bySlot = bySlot
-	if !knapsack.bounds() {
+	if !knapsack.isUseful() {
 		return false
 	}
+
+	// The search allows for more and more loss until it is known which sums lose least, or the work is done.
 	exact = knapsack.raiseBudget()
 	if knapsack.workSteps > 0 {
 		record("losses", knapsack.numItems, milp.Stats{Iterations: max(1, knapsack.workSteps/stepsPerIteration)})
@@ -98,11 +102,15 @@ func boundByLossSums(choice *relaxation.WaitChoice, best *incumbent.Incumbent, o
 	return exact
 }
 
-// bounds reports whether sums of losses bound the plans of the problem, and the gap between the best plan and the bound
-// is not closed yet. They do not for the goals and problems that boundByLossSums lists.
-func (k *lossKnapsack) bounds() bool {
+// isUseful reports whether sums of losses (how far plans stay below the bound of the relaxation) can bound the plans of the
+// problem, and the gap between the best plan and the bound is not closed yet.
+func (k *lossKnapsack) isUseful() bool {
+	// Losses are against a throughput. They must be known of all templates, and count whole replicas, which stages on
+	// time-shared pools do not have. Many models have a bound of their own (package bundles). Stage positions round up
+	// apart under the slot rule only.
 	minimisesPrice := k.incumbent.Goal.PoolCosts() != nil
-	if minimisesPrice || k.catalogue.Incomplete || k.problem.HasTimeShared() || k.problem.UsesBundles() || k.bySlot && k.problem.Rounding != problem.Slot {
+	slotsWithoutRule := k.bySlot && k.problem.Rounding != problem.Slot
+	if minimisesPrice || k.catalogue.Incomplete || k.problem.HasTimeShared() || k.problem.UsesBundles() || slotsWithoutRule {
 		return false
 	}
 	if k.incumbent.Plan == nil || k.incumbent.Gap() <= k.gap {
@@ -119,20 +127,23 @@ func (k *lossKnapsack) bounds() bool {
 }
 
 // raiseBudget searches for the best plan among those whose loss (how far their throughput stays below the bound of the
-// relaxation) is within a budget, and raises the budget step by step up to the gap, because the number of plans grows
-// fast with it. After each step it keeps a better plan and lowers the bound. It returns true if no plan that it did not
-// look at is better than the one it found, or the gap is small enough, and false if the work ran out or there are too
-// many devices to count.
+// relaxation) is within a budget, and raises the budget step by step up to the loss of the best plan, because the
+// number of plans grows fast with it. After each step it keeps a better plan and lowers the bound. It returns true if
+// no plan that it did not look at is better than the one it found, or the gap is small enough, and false if the work
+// ran out or there are too many devices to count.
 func (k *lossKnapsack) raiseBudget() (exact bool) {
-	gap := k.choice.Relaxation.Bound - k.incumbent.Score()
+	// bestLoss is what the best plan loses: a better plan loses less. With bySlot there are more labels (sums of
+	// configurations), so the budget grows more slowly.
+	bestLoss := k.choice.Relaxation.Bound - k.incumbent.Score()
 	growth := budgetGrowth
 	if k.bySlot {
 		growth = slotBudgetGrowth
 	}
-	// Every plan loses at least this much, as the bound was lowered before. With bySlot there are more labels (sums of
-	// configurations), so the budget grows more slowly.
+
+	// If the bound was lowered below that of the relaxation before, every plan loses at least the difference. So the first
+	// budget is a little more than that. The steps end when the relative gap of the best plan is as small as asked for.
 	knownLoss := (k.choice.Relaxation.Bound - k.incumbent.ChoiceBound) * knownLossFactor
-	for k.lossBudget = min(max(gap/firstBudgetDivisor, knownLoss), gap); k.incumbent.Gap() > k.gap; k.lossBudget = min(k.lossBudget*growth, gap) {
+	for k.lossBudget = min(max(bestLoss/firstBudgetDivisor, knownLoss), bestLoss); k.incumbent.Gap() > k.gap; k.lossBudget = min(k.lossBudget*growth, bestLoss) {
 		if !(k.lossBudget > 0) || !k.setDimensions() {
 			return false
 		}
@@ -147,10 +158,10 @@ func (k *lossKnapsack) raiseBudget() (exact bool) {
 			unlistedLoss = min(unlistedLoss, labels.unlistedLoss)
 			k.numItems += len(labels.items)
 		}
-		if unlistedLoss == 0 {
+		if unlistedLoss == 0 { // nothing is proven of the plans that were not looked at
 			return false
 		}
-		// A plan outside the search loses at least as much as the first label that was not listed.
+		// A plan with a label that was not listed loses at least unlistedLoss, or more than the budget.
 		unlistedBound := k.choice.Relaxation.Bound - min(unlistedLoss, k.lossBudget)
 
 		// Combine the models, and keep the plan and the bound.
@@ -159,11 +170,12 @@ func (k *lossKnapsack) raiseBudget() (exact bool) {
 			k.incumbent.KeepIfBetter(placement.Recompute(k.catalogue, plan))
 		}
 		k.incumbent.LowerBound(max(throughput, unlistedBound) * (1 + 1e-9))
-		// No plan outside of the lists is better than the one found.
+		// The best of the lists is better than any plan outside of them.
 		if throughput > unlistedBound {
 			return true
 		}
-		if k.lossBudget >= gap || k.workSteps >= k.maxSteps {
+		// All better plans were looked at, or the work is done: the best one is known if it has come to the bound.
+		if k.lossBudget >= bestLoss || k.workSteps >= k.maxSteps {
 			return k.incumbent.Gap() <= incumbent.ProvenGap
 		}
 	}
@@ -191,12 +203,13 @@ func (u deviceUse) compare(v deviceUse) int {
 }
 
 // setDimensions chooses how a use of devices is written: a digit (dimension) for each pool, which counts parts
-// of devices, and with bySlot one more for each stage position that takes shares. The digits are packed into a
-// few 64-bit numbers. If they do not fit there, it returns false.
+// of devices, and with bySlot one more for each stage position that takes shares. The digits are packed into the
+// 64-bit numbers of a deviceUse. If they do not fit there, it returns false. It is called for each loss budget,
+// because only templates whose loss is within the budget take part.
 func (k *lossKnapsack) setDimensions() bool {
 	k.dimensions = k.dimensions[:0]
 
-	// One dimension for each pool.
+	// One dimension for each pool, with the same index. All stage positions use it at first.
 	for i := range k.problem.Pools {
 		k.dimensions = append(k.dimensions, useDimension{pool: i, partsPerDevice: 1})
 	}
@@ -208,14 +221,16 @@ func (k *lossKnapsack) setDimensions() bool {
 		}
 	}
 
-	// With stage positions apart, each position that takes shares of a pool gets a dimension of its own.
+	// With stage positions apart, each position that takes shares of a pool gets a dimension of its own. A device has so many
+	// parts in a dimension that a replica on 1/Share of it takes a whole number of them.
 	for _, ti := range k.choice.AllowedTemplates {
 		if k.choice.Losses[ti] > k.lossBudget {
 			continue
 		}
 		for si, s := range k.catalogue.Templates[ti].Stages {
 			dimensionIndex := &k.dimensionOf[si][s.Pool]
-			if k.bySlot && s.Share > 1 && *dimensionIndex == s.Pool {
+			usesPoolDimension := *dimensionIndex == s.Pool
+			if k.bySlot && s.Share > 1 && usesPoolDimension {
 				*dimensionIndex = len(k.dimensions)
 				k.dimensions = append(k.dimensions, useDimension{pool: s.Pool, partsPerDevice: 1})
 			}
@@ -294,7 +309,9 @@ func (k *lossKnapsack) listItems(d int) (items []lossItem, complete bool) {
 
 // itemAt returns a configuration of a template: the fewest replicas of each stage that carry a rate in
 // requests/s, with the devices they take, and its loss (their price less what the rate is worth). If there are
-// too few devices for it, fits is false. takenParts is scratch: the parts of devices by dimension.
+// too few devices for it, fits is false. Devices are counted in parts by dimension (a pool, or a stage position on
+// it), as takenParts, which is scratch. The result writes these counts as the digits of a few numbers (deviceUse):
+// each dimension has a word, the number with its digit, and a radix, the value of one part there.
 func (k *lossKnapsack) itemAt(template int, rps float64, takenParts []int) (item lossItem, fits bool) {
 	t := &k.catalogue.Templates[template]
 	clear(takenParts)
@@ -302,7 +319,8 @@ func (k *lossKnapsack) itemAt(template int, rps float64, takenParts []int) (item
 		s := &t.Stages[si]
 		replicas := int(math.Ceil(rps/s.Rate - 1e-9))
 		dimension := k.dimensionOf[si][s.Pool]
-		takenParts[dimension] += replicas * (k.dimensions[dimension].partsPerDevice / s.Share)
+		partsPerReplica := k.dimensions[dimension].partsPerDevice / s.Share // it takes 1/Share of a device
+		takenParts[dimension] += replicas * partsPerReplica
 		if uint64(takenParts[dimension]) >= k.dimensions[dimension].numValues {
 			return item, false
 		}
@@ -312,12 +330,12 @@ func (k *lossKnapsack) itemAt(template int, rps float64, takenParts []int) (item
 	// Write the use of devices as digits, and add up their price.
 	for j, parts := range takenParts {
 		if parts == 0 {
-			continue // a pool without devices has no price
+			continue // the pool may have no devices, over whose number the price is divided
 		}
 		pricedDimension := &k.dimensions[j]
 		item.devices[pricedDimension.word] += uint64(parts) * pricedDimension.radix
 		item.price += k.partsPrice(pricedDimension, parts)
 	}
-	item.loss = max(item.price-k.choice.Relaxation.RateDual[t.Model]*item.rate, 0)
+	item.loss = max(item.price-k.choice.Relaxation.RateDual[t.Model]*item.rate, 0) // below 0 by rounding errors only
 	return item, true
 }

@@ -142,7 +142,7 @@ func TestLeftoversAgainstProgram(t *testing.T) {
 		compared++
 		knapsack := newLossKnapsack(x.choice, x.best, incumbent.ProvenGap, work)
 		knapsack.bySlot = true
-		if knapsack.bounds() && knapsack.raiseBudget() {
+		if knapsack.isUseful() && knapsack.raiseBudget() {
 			exact++
 			if x.best.ChoiceBound > max(sol.Value, x.best.Score())*(1+1e-5) {
 				t.Errorf("the best sums are %v, the program comes to %v", x.best.ChoiceBound, sol.Value)

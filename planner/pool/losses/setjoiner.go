@@ -17,17 +17,17 @@ type deviceSet struct {
 	label  int32 // a sum of configurations that carries the rate on these devices
 }
 
-// joinModels looks for the largest throughput, in units, at which one device set for each model (the devices
-// that some sum of its configurations takes) fits the pools together. It returns that, or a little more, and a
-// plan for a little less. If none is above minValue, it returns minValue and no plan. searches holds the sums
-// of each model.
+// joinModels looks for the largest throughput, in units, at which one device set for each model fits the pools
+// together. A device set is what some label takes, a sum of the model's configurations (whole replicas). The
+// throughput is bisected: the one returned is the upper end, a bound, and the plan reaches the lower end, a little
+// less. If none is above minValue, it returns minValue and no plan. searches holds the labels of each model.
 func (k *lossKnapsack) joinModels(searches []*labelSearch, minValue float64) (throughput float64, plan []placement.PlanPipeline) {
 	minValue = max(minValue, k.incumbent.Score())
 	sets := make([][]deviceSet, len(searches))
 	for d, search := range searches {
 		sets[d] = search.deviceSets(minValue)
 	}
-	var labels []int32
+	var labels []int32 // by model: index of the chosen label in its search; none without a plan
 	if len(sets) == 1 {
 		throughput, labels = fastestSet(sets[0], minValue)
 	} else {
@@ -137,22 +137,27 @@ func (l *labelSearch) deviceSets(minRate float64) []deviceSet {
 	return sets
 }
 
-// countsWhole reports whether device sets count whole devices. Else they count parts.
+// countsWhole reports whether device sets count whole devices. It is so under the slot rule, by which no two models share
+// a device. Else they count parts of devices.
 func (k *lossKnapsack) countsWhole() bool { return k.problem.Rounding == problem.Slot }
 
 // deviceSetOf returns the devices of each pool that a label (a sum of configurations of a model) takes, with their price
-// and the label's rate. index is that of the label. Under the slot rule, parts of each dimension (a pool, or a stage
-// position on it) round up to whole devices; otherwise the counts are of parts of devices.
+// and the label's rate. index is that of the label. Under the slot rule, by which no two models share a device, the parts
+// taken of each dimension (a pool, or a stage position on it) round up to whole devices; otherwise the set counts parts.
 func (k *lossKnapsack) deviceSetOf(label *sumLabel, index int32) deviceSet {
 	set := deviceSet{counts: make([]int32, len(k.problem.Pools)), rate: label.rate, label: index}
 	for j := range k.dimensions {
 		dimension := &k.dimensions[j]
-		n, partsPerDevice := dimension.partsOf(label.devices), dimension.partsPerDevice
+		partsPerDevice := dimension.partsPerDevice
+		taken := dimension.partsOf(label.devices) // parts of devices
 		if k.countsWhole() {
-			n, partsPerDevice = (n+partsPerDevice-1)/partsPerDevice, 1
+			taken, partsPerDevice = (taken+partsPerDevice-1)/partsPerDevice, 1 // a whole device is the only part from here on
 		}
-		set.counts[dimension.pool] += int32(n)
-		set.price += k.choice.Relaxation.PoolPrice[dimension.pool] * float64(n) / float64(k.problem.Pools[dimension.pool].Count*partsPerDevice)
+		set.counts[dimension.pool] += int32(taken)
+
+		// PoolPrice is of all devices of the pool together.
+		partsOfPool := k.problem.Pools[dimension.pool].Count * partsPerDevice
+		set.price += k.choice.Relaxation.PoolPrice[dimension.pool] * float64(taken) / float64(partsOfPool)
 	}
 	return set
 }
@@ -186,24 +191,24 @@ type setJoiner struct {
 	setsByPrice  [][]deviceSet // by model, by rising price
 	freeDevices  []int32       // by pool: not yet taken
 	totalPrice   float64       // of all devices
-	minPriceFrom []float64     // by model: least price of sets of it and all models after it
-	chosenLabels []int32       // by model: label of its set
+	minPriceFrom []float64     // by model: least price of sets of it and all models after it; filled by findSets
+	chosenLabels []int32       // by model: label of its set; filled by findSets
 }
 
-// newSetJoiner returns a joiner, which looks for one device set of each model so that all fit the pools. It has
-// the minimal sets with which every model reaches a rate, and all devices free. At the prices of the
-// relaxation, sets that cost more than all devices are worth in total cannot be joined.
+// newSetJoiner returns a joiner, whose findSets looks for one device set of each model so that all fit the pools. It has
+// all devices free and, of the given sets of each model, which are sorted by price, those that reach a rate and take no
+// superset of another's devices. Sets that cost more than totalPrice, the worth of all devices, do not fit together.
 func (k *lossKnapsack) newSetJoiner(sets [][]deviceSet, rate float64) *setJoiner {
 	joiner := &setJoiner{knapsack: k, minPriceFrom: make([]float64, len(sets)+1), chosenLabels: make([]int32, len(sets))}
 	for pool := range k.problem.Pools {
 		free := int32(k.problem.Pools[pool].Count)
-		if !k.countsWhole() {
+		if !k.countsWhole() { // sets count parts of devices
 			free *= int32(k.dimensions[pool].partsPerDevice)
 		}
 		joiner.freeDevices = append(joiner.freeDevices, free)
-		joiner.totalPrice += k.choice.Relaxation.PoolPrice[pool]
+		joiner.totalPrice += k.choice.Relaxation.PoolPrice[pool] // of all its devices together
 	}
-	joiner.totalPrice *= 1 + 1e-9
+	joiner.totalPrice *= 1 + 1e-9 // rounding errors must not make sets too dear
 	for d := range sets {
 		joiner.setsByPrice = append(joiner.setsByPrice, minimalSets(sets[d], rate))
 	}

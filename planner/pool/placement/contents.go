@@ -209,14 +209,15 @@ type reusePacking struct {
 
 // packAroundHeld packs the replicas of a plan into the devices of a pool so that few devices have to load anything, if a
 // plan runs. First each device keeps what it holds and the plan wants. Then the rest fills free parts of such devices
-// and empty ones. groups holds the replicas as pieces (replicas of one stage), by the slot that may share devices. It
-// returns a bin of pieces for each device. If that needs more devices than there are, it returns nil, and the caller
-// packs anew.
+// and empty ones. groups holds the replicas as pieces (replicas of one stage), by slot: those of one group may share
+// devices, under the slot rule those of one stage position of a model. It returns a bin of pieces for each device. If
+// that needs more devices than there are, it returns nil, and the caller packs anew.
 func (k *planPacking) packAroundHeld(pool int, groups []slotGroup) []deviceBin {
 	n := k.problem.Pools[pool].Count
 	reuse := &reusePacking{rounding: k.problem.Rounding, deviceContents: k.heldContents[pool], wantedByContent: map[Content][]int{}, partsPerDevice: 1, bins: make([]deviceBin, n), ownerSlots: make([]SlotKey, n)}
 
-	// The pieces that the plan wants, and the parts of a device in which all their shares are whole numbers.
+	// The pieces that the plan wants. Each of their replicas takes 1/share of a device. Space is counted in so many parts of a
+	// device that all replicas take whole numbers of them.
 	for _, g := range groups {
 		for _, piece := range g.pieces {
 			content := ContentOf(k.problem, &k.catalogue.Templates[k.plan.Pipelines[piece.pipeline].Template], piece.stage)
@@ -226,7 +227,8 @@ func (k *planPacking) packAroundHeld(pool int, groups []slotGroup) []deviceBin {
 		}
 	}
 
-	// Place them. A stage may have come to a device several times, and is one piece of it then.
+	// Place them: first the replicas that devices hold, then the rest. Both may put replicas of one stage on the same device,
+	// which are merged into one piece at the end.
 	for device := range reuse.bins {
 		reuse.bins[device].freeParts = reuse.partsPerDevice
 	}
@@ -308,9 +310,10 @@ func (s *reusePacking) mayJoin(device int, wanted *wantedPiece) bool {
 	return s.rounding != problem.Slot || s.ownerSlots[device] == wanted.slot
 }
 
-// placeRest places the replicas that no device holds already, after reuseHeld: of pieces (replicas of one stage) that
-// fill whole devices, these first, then the other replicas one by one, the largest first. If there are too few devices,
-// it returns false.
+// placeRest places the replicas that no device holds already. It is called after reuseHeld, which placed the others. A
+// piece is a number of replicas of one stage. First, replicas of a piece that fill whole devices go to empty devices. Then
+// the other replicas are placed one by one, those that take the largest part of a device first. If there are too few
+// devices, it returns false.
 func (s *reusePacking) placeRest() bool {
 	for device := range s.bins {
 		if len(s.bins[device].pieces) == 0 {
@@ -318,19 +321,22 @@ func (s *reusePacking) placeRest() bool {
 		}
 	}
 
-	// Whole devices of one piece: as many replicas as share, each of 1/share of a device, fill one.
+	// Whole devices of one piece: as many replicas as share, each of 1/share of a device, fill one. putReplicas lowers the
+	// number of replicas that remain of the piece.
 	for i := range s.wantedPieces {
 		wanted := &s.wantedPieces[i]
-		for ; wanted.replicas >= wanted.share; s.emptyDevices = s.emptyDevices[1:] {
+		for wanted.replicas >= wanted.share {
 			if len(s.emptyDevices) == 0 {
 				return false
 			}
 			s.putReplicas(s.emptyDevices[0], wanted, wanted.share)
+			s.emptyDevices = s.emptyDevices[1:]
 		}
 	}
 
-	// Single replicas, the largest first, on a device in use with enough free parts, else on an empty one. The indexes of
-	// wantedByContent are not valid after this sort, and are not used again.
+	// Single replicas, on a device in use with enough free parts, else on an empty one. The largest come first, which take
+	// 1/share of a device with the least share. The sort makes the indexes in s.wantedByContent invalid, but only reuseHeld
+	// uses these. isLoading has, by device, whether it loads something new.
 	slices.SortStableFunc(s.wantedPieces, func(a, b wantedPiece) int { return cmp.Compare(a.share, b.share) })
 	isLoading := make([]bool, len(s.bins))
 	for i := range s.wantedPieces {
@@ -352,12 +358,15 @@ func (s *reusePacking) placeRest() bool {
 
 // partlyFreeDevice returns the index of a device in use that has room for one replica of a piece and may hold it: the
 // first that loads something anyway (isLoading, by device), so that no further device has to, else the first of all. If
-// there is none, it returns -1.
+// there is none, it returns -1. Space is counted in parts of a device, of which a replica on 1/share of it takes
+// partsPerDevice/share.
 func (s *reusePacking) partlyFreeDevice(wanted *wantedPiece, isLoading []bool) int {
 	free := -1
+	replicaParts := s.partsPerDevice / wanted.share
 	for device := range s.bins {
 		bin := &s.bins[device]
-		if len(bin.pieces) == 0 || bin.freeParts < s.partsPerDevice/wanted.share || !s.mayJoin(device, wanted) {
+		isInUse := len(bin.pieces) > 0
+		if !isInUse || bin.freeParts < replicaParts || !s.mayJoin(device, wanted) {
 			continue
 		}
 		if isLoading[device] {

@@ -213,14 +213,17 @@ func (k *planPacking) withoutReplica(pool int) *Plan {
 // for each device, as a bounded search finds. Bins that replicas of one stage fill come first, then the others from the
 // search. The bins may be more than the pool has devices: the caller checks that.
 func packPieces(pieces []replicaPiece) []deviceBin {
-	// Whole devices of one stage need no search. Space is counted in parts in which every share is a whole number.
+	// Devices that replicas of one stage fill need no search. singles holds the other replicas one by one.
 	bins, singles := splitPieces(pieces)
+
+	// A replica takes 1/share of a device. Count space in so many parts per device that this is always a whole number of
+	// parts: 6 for halves and thirds.
 	partsPerDevice, neededParts := 1, 0
 	for _, piece := range pieces {
 		partsPerDevice = problem.CommonParts(partsPerDevice, piece.share)
 	}
-	for _, piece := range singles {
-		neededParts += partsPerDevice / piece.share
+	for _, single := range singles {
+		neededParts += partsPerDevice / single.share
 	}
 
 	// Try as many bins as the sum of the parts fills, then one more each time that the search fails or its steps run out.
@@ -247,12 +250,14 @@ func packPieces(pieces []replicaPiece) []deviceBin {
 // itself, and the other replicas one by one, those that take the largest part of a device first.
 func splitPieces(pieces []replicaPiece) (wholeDevices []deviceBin, singles []replicaPiece) {
 	for _, piece := range pieces {
+		// A replica takes 1/share of a device, so as many replicas as share fill one.
+		replicasPerDevice := piece.share
 		single, deviceFill := piece, piece
-		single.replicas, deviceFill.replicas = 1, piece.share // each takes 1/share of a device
-		for range piece.replicas / piece.share {
-			wholeDevices = append(wholeDevices, deviceBin{0, []replicaPiece{deviceFill}})
+		single.replicas, deviceFill.replicas = 1, replicasPerDevice
+		for range piece.replicas / replicasPerDevice {
+			wholeDevices = append(wholeDevices, deviceBin{freeParts: 0, pieces: []replicaPiece{deviceFill}})
 		}
-		for range piece.replicas % piece.share {
+		for range piece.replicas % replicasPerDevice {
 			singles = append(singles, single)
 		}
 	}
@@ -274,7 +279,7 @@ func fillBins(openBins []deviceBin, remaining []replicaPiece, partsPerDevice int
 	if *steps--; *steps < 0 {
 		return false
 	}
-	pieceParts := partsPerDevice / remaining[0].share
+	pieceParts := partsPerDevice / remaining[0].share // as a replica takes 1/share of a device
 	for i := range openBins {
 		if openBins[i].freeParts < pieceParts {
 			continue

@@ -88,15 +88,15 @@ func New(c *templates.Catalogue, templates []int, bound, floor float64) *Program
 	return program
 }
 
-// addModelCounts adds, for each model and pool, a variable that counts the whole devices which the model takes: under
-// the slot rule, by which only replicas of one stage position of a model share a device, no two models do. The counts
-// follow from the other variables. But there are few of them, so a solver that branches on them ends soon. Where models
-// may share devices (the other rule, or a time-shared pool in the problem) it adds none.
+// addModelCounts adds, for each model and pool, an integer variable that counts the devices that the model takes. Under
+// the slot rule this is a whole number, because no two models share a device. The counts are sums of other variables, so
+// they change no solution. But they are few, and a branch and bound that branches on them needs fewer nodes. If models may
+// share devices (the other rule, or a time-shared pool in the problem), it adds none.
 func (q *Program) addModelCounts() {
 	if q.problem.Rounding != problem.Slot || q.problem.HasTimeShared() {
 		return
 	}
-	for i, terms := range q.takenTerms {
+	for i, terms := range q.takenTerms { // one entry for each model and pool, the pools of a model one after another
 		if len(terms) < 2 { // a single term is a whole count itself
 			continue
 		}
@@ -149,7 +149,8 @@ func (q *Program) addMemoryRows(templates []int) {
 
 // addTemplateVars adds the variables of template TemplateSet[i], and their terms in the rows: its rate in units, the
 // whole replicas of each stage on an exclusive pool and, where memory of a time-shared pool is tight, whether it is used
-// at all. The devices of the replicas are added later, by slot. It returns the template.
+// at all. The devices of the replicas are added later, by slot (stage position of a model on a pool). It returns the
+// template.
 func (q *Program) addTemplateVars(i int) *stages.Template {
 	// The rate, at most what the template carries alone, counts for its model and as a part of the model's floor.
 	t := &q.catalogue.Templates[q.TemplateSet[i]]
@@ -164,9 +165,10 @@ func (q *Program) addTemplateVars(i int) *stages.Template {
 	replicaVars := make([]milp.Var, len(t.Stages))
 	usedVar := milp.Var(-1)
 
-	// On an exclusive pool whole replicas of each stage carry the rate: x <= X g. On a time-shared one, which has no
-	// replicas (-1), the rate takes devices in proportion. If memory is tight there, the rate is 0 unless the template
-	// is used, and then its stages take memory.
+	// On an exclusive pool whole replicas of each stage carry the rate: x <= X g, with x the rate, X the rate of a replica
+	// and g the replicas. The row is divided by X: x/X, the replicas that the rate takes, are at most g. On a time-shared
+	// pool there are no replicas to count (-1), and the rate takes devices in proportion. If memory is tight on one of these
+	// pools, the rate is 0 unless the template is used, and then the stages on all of them take memory.
 	for si := range t.Stages {
 		s := &t.Stages[si]
 		if pool := &q.problem.Pools[s.Pool]; !pool.TimeShared {
@@ -367,13 +369,15 @@ func (q *Program) SolveFrom(ctx context.Context, solver milp.Solver, plan *place
 }
 
 // ReadPlan returns the plan of a solution: the templates in use with their whole replicas, from which the rates are
-// computed anew, so that the plan does not rest on the solver's tolerances. If it breaks a limit then, it is nil.
+// computed anew, so that the plan does not rest on the solver's tolerances. If the plan breaks a limit at these rates, it
+// returns nil. Stages on time-shared pools, where rates take parts of the devices' time, have no replicas to count: 0.
 func (q *Program) ReadPlan(sol *milp.Solution) *placement.Plan {
 	var pipelines []placement.PlanPipeline
 	for i, ti := range q.TemplateSet {
 		t := &q.catalogue.Templates[ti]
 		pipeline := placement.PlanPipeline{Template: ti, Model: t.Model, RPS: sol.At(q.rateVars[i]) * q.catalogue.Units.ModelRPS[t.Model], Replicas: make([]int, len(t.Stages))}
-		// Within the solver's tolerance a little rate passes through a template that is not used.
+		// Within the solver's tolerance a little rate passes through a template that is not used. Whether it is used is a
+		// variable of its own only if memory is tight, else -1.
 		isUsed := pipeline.RPS > 1e-7*q.catalogue.Units.ModelRPS[t.Model] && (q.usedVars[i] < 0 || sol.Int(q.usedVars[i]) > 0)
 		for si, replicaVar := range q.replicaVars[i] {
 			if replicaVar >= 0 {

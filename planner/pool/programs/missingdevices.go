@@ -11,9 +11,9 @@ import (
 )
 
 // MissingDevices returns, by pool, the fewest devices to add so that every model can have one replica of each stage of
-// some pipeline. If none are missing, all are 0. A search that finds no plan names them as the reason, and one that has
-// none yet gives up if some are missing. choice holds the templates that pipelines may use. If the solver finds no answer
-// within its nodes, or no addition helps, it returns nil.
+// some pipeline. If none are missing, all are 0. choice holds the templates that pipelines may use. A search without a plan
+// calls it: if these are all templates, and devices are missing, no plan exists, and the missing devices are the reason. If
+// the solver finds no answer within its nodes, or not even a million devices more of each pool are enough, it returns nil.
 func MissingDevices(ctx context.Context, solver milp.Solver, choice *relaxation.WaitChoice) []int {
 	// Rows of the pools: the devices in use less the added ones are at most those that there are. Each added one costs 1.
 	program := milp.New("devices missing")
@@ -26,11 +26,12 @@ func MissingDevices(ctx context.Context, solver milp.Solver, choice *relaxation.
 
 	// Each model takes one of its uses (devices by pool for one replica of each stage). Models that have the same uses are
 	// counted together: a variable says how many of them take a use, so that the program is small with many models.
-	usesByModel, models := singleReplicaUses(choice)
-	for _, usesKey := range slices.Sorted(maps.Keys(models)) {
-		row := program.AddEQ("models", float64(len(models[usesKey])))
-		for _, devices := range usesByModel[models[usesKey][0]] {
-			modelsUsing := program.AddInt("", 0, float64(len(models[usesKey])), 0)
+	usesByModel, modelsByUses := singleReplicaUses(choice)
+	for _, usesKey := range slices.Sorted(maps.Keys(modelsByUses)) {
+		equalModels := modelsByUses[usesKey]
+		row := program.AddEQ("models", float64(len(equalModels)))
+		for _, devices := range usesByModel[equalModels[0]] { // those of the others are the same
+			modelsUsing := program.AddInt("", 0, float64(len(equalModels)), 0)
 			program.AddTerm(row, modelsUsing, 1)
 			for k, n := range devices {
 				program.AddTerm(poolRows[k], modelsUsing, n)
@@ -51,10 +52,10 @@ func MissingDevices(ctx context.Context, solver milp.Solver, choice *relaxation.
 }
 
 // singleReplicaUses returns, by model, its uses: the different numbers of devices of each pool that an allowed template
-// of it takes with one replica of each stage ([model][use][pool]). models has the indexes of the models that have equal
-// uses, by the text of these uses.
-func singleReplicaUses(choice *relaxation.WaitChoice) (usesByModel [][][]float64, models map[string][]int) {
-	usesByModel, models = make([][][]float64, len(choice.Catalogue.Problem.Models)), map[string][]int{}
+// of it takes with one replica of each stage ([model][use][pool]). modelsByUses has the indexes of the models that have
+// equal uses, by the text of these uses.
+func singleReplicaUses(choice *relaxation.WaitChoice) (usesByModel [][][]float64, modelsByUses map[string][]int) {
+	usesByModel, modelsByUses = make([][][]float64, len(choice.Catalogue.Problem.Models)), map[string][]int{}
 	for _, ti := range choice.AllowedTemplates {
 		t := &choice.Catalogue.Templates[ti]
 		devices := singleReplicaDevices(choice.Catalogue, t)
@@ -66,7 +67,7 @@ func singleReplicaUses(choice *relaxation.WaitChoice) (usesByModel [][][]float64
 	for d := range usesByModel {
 		slices.SortFunc(usesByModel[d], slices.Compare)
 		key := fmt.Sprint(usesByModel[d])
-		models[key] = append(models[key], d)
+		modelsByUses[key] = append(modelsByUses[key], d)
 	}
-	return usesByModel, models
+	return usesByModel, modelsByUses
 }

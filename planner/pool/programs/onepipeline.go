@@ -21,12 +21,15 @@ import (
 const servingNodes = 10000
 
 // OnePipelineEach returns templates, one for each model, that fit the devices and the memory together with one replica
-// of each stage, and of those the ones of about the least loss in sum (a template's loss: how far every plan with it
-// stays below the bound). A search starts from them if memory is tight, and the relaxation, which knows no memory, may
-// give no plan. They are indexes in the catalogue, of those that the wait choice allows. If none are found, it returns
-// nil; impossible then reports a proof that no plan under the wait choice serves every model.
+// of each stage. Of several such choices it takes about the one of the least sum of losses (a template's loss: how far
+// every plan with it stays below the bound). A search starts from them if memory is tight, and the relaxation, which
+// knows no memory, may give no plan. They are indexes in the catalogue, of the templates that the wait choice allows (the
+// bounds in force on how long batches wait on time-shared pools). If none are found, it returns nil. impossible then
+// reports a proof that no plan under the wait choice serves every model: all templates are known, and no choice fits.
 func OnePipelineEach(ctx context.Context, solver milp.Solver, choice *relaxation.WaitChoice, seed int32) (templates []int, impossible bool, err error) {
-	// The program of one template of every model, within the memory.
+	// The program of one template of every model, within the memory of time-shared devices. A pool has a row for it if all
+	// allowed templates together need more than a device has. Templates of which not even one replica of each stage fits
+	// are left out.
 	catalogue := choice.Catalogue
 	program := &Program{problem: catalogue.Problem, catalogue: catalogue, Model: milp.New("one pipeline of every model")}
 	program.addMemoryRows(choice.AllowedTemplates)
@@ -34,7 +37,7 @@ func OnePipelineEach(ctx context.Context, solver milp.Solver, choice *relaxation
 	usefulTemplates := slices.DeleteFunc(slices.Clone(choice.AllowedTemplates), carriesNothing)
 	usedVars := program.requireOnePerModel(usefulTemplates)
 
-	// Each template takes the devices of one replica of each stage, and costs its loss.
+	// On exclusive pools each template takes the devices of one replica of each stage. It costs its loss.
 	pools := make([]milp.Row, len(catalogue.Problem.Pools))
 	for k := range pools {
 		pools[k] = program.Model.AddLE("devices "+catalogue.Problem.Pools[k].Kind, float64(catalogue.Problem.Pools[k].Count))

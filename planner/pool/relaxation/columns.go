@@ -182,11 +182,13 @@ func (c *Columns) addShortfalls(restricted *masterProgram) (shortfalls []milp.Va
 
 // addPaying adds to the catalogue the templates that pay: by the duals of the last solution, their devices for a unit of
 // rate cost less than that rate is worth, so they would improve the program. It returns, for each model, the least cost
-// of a unit of its rate through any template, for the bound. If throughput is maximised and the duals of the models'
-// rows are all zero, nothing can be priced: it adds none and returns costs of 0.
+// of the devices that a unit of its rate takes through any template, from which proveBound proves the bound. If
+// throughput is maximised and the duals of the models' rows are all zero, nothing can be priced: it adds none and
+// returns costs of 0.
 func (c *Columns) addPaying(duals *dualWeights) (minCost []float64, err error) {
 	minCost = make([]float64, len(c.problem.Models))
-	if !duals.normalised && c.poolCosts == nil {
+	maximisesThroughput := c.poolCosts == nil
+	if maximisesThroughput && !duals.normalised { // readDuals found no dual above 0 to scale by
 		return minCost, nil
 	}
 	for d := range c.problem.Models {

@@ -28,16 +28,18 @@ func ConflictingFloors(ctx context.Context, solver milp.Solver, catalogue *templ
 // met. It takes the choice under which the linear program carries the largest multiple of all floors (least rates). If
 // the solver finds none, it returns nil.
 func mostServingTemplates(ctx context.Context, solver milp.Solver, catalogue *templates.Catalogue) (set []int) {
-	// The program of each choice, without rows for the floors (false) and with no device more (-1).
+	// The program of each choice maximises θ (costs are nil), has no rows for the floors (false), and no pool with one more
+	// device than it has (-1).
 	choices, _ := templates.ListWaitBounds(catalogue)
 	maxFactor := 0.0
 	for _, bounds := range choices {
 		allowed := catalogue.TemplatesWithin(bounds)
 		program := newMasterProgram(catalogue, nil, allowed, -1, false)
 		for d := range catalogue.Problem.Models {
-			// The model's row rate - theta >= 0, in units, becomes rate - floor * theta >= 0: theta, which is
-			// maximised, is then the multiple. A model without a floor asks for nothing.
-			program.m.AddTerm(program.modelRows[d], program.theta, 1-catalogue.Problem.Models[d].MinRPS/catalogue.Units.ModelRPS[d])
+			// The model's row rate - θ >= 0, in units, becomes rate - floor * θ >= 0, by a term that is added to the
+			// coefficient -1 of θ. Then θ is the multiple. A model without a floor asks for nothing.
+			floorUnits := catalogue.Problem.Models[d].MinRPS / catalogue.Units.ModelRPS[d]
+			program.m.AddTerm(program.modelRows[d], program.theta, 1-floorUnits)
 		}
 		sol, err := solver.Solve(ctx, program.m, milp.Options{})
 		if err == nil && sol.Status == milp.Optimal && (sol.Value > maxFactor || set == nil) {

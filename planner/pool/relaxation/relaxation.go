@@ -133,9 +133,9 @@ func Solve(ctx context.Context, c *templates.Catalogue, s milp.Solver, poolCosts
 // starts from the basis of an earlier solve, or from nothing if that is nil. poolCosts has the cost of all devices of
 // each pool; if it is nil, throughput is maximised. extraPool is a pool that has one more device, or -1. If the floors
 // (least rates) cannot be met, it returns ErrInfeasible.
-func solveFrom(ctx context.Context, c *templates.Catalogue, s milp.Solver, poolCosts []float64, templates []int, extraPool int, basis *milp.Basis) (*Solution, error) {
-	program := newMasterProgram(c, poolCosts, templates, extraPool, true)
-	sol, err := s.Solve(ctx, program.m, milp.Options{Basis: basis})
+func solveFrom(ctx context.Context, c *templates.Catalogue, solver milp.Solver, poolCosts []float64, templates []int, extraPool int, basis *milp.Basis) (*Solution, error) {
+	program := newMasterProgram(c, poolCosts, templates, extraPool, true) // with floors
+	sol, err := solver.Solve(ctx, program.m, milp.Options{Basis: basis})
 	if err != nil {
 		return nil, fmt.Errorf("solving the relaxation over %d pipelines: %w", len(templates), err)
 	}
@@ -150,7 +150,8 @@ func solveFrom(ctx context.Context, c *templates.Catalogue, s milp.Solver, poolC
 		return nil, fmt.Errorf("solving the relaxation: the solver ended with %s", sol.Status)
 	}
 
-	// Bound the optimum by the duals. The proof needs the least cost of a unit of each model's rate at their prices.
+	// Bound the optimum by the duals, which price the devices. The proof needs, for each model, the least cost of the devices
+	// that a unit of its rate takes at these prices.
 	duals := program.readDuals(sol.RowDuals)
 	minCost := slices.Repeat([]float64{math.Inf(1)}, len(c.Problem.Models))
 	for _, ti := range templates {
@@ -159,8 +160,9 @@ func solveFrom(ctx context.Context, c *templates.Catalogue, s milp.Solver, poolC
 	}
 	solved := program.readSolution(sol, templates)
 	if duals.priceFactor(minCost) > 1.001 {
-		// The duals miss the proof by far more than rounding, so they would prove nothing useful: the program's own
-		// value, with some tolerance, is the bound.
+		// In an exact solution no rate is worth more than its devices cost. Here one is, by more than .1 %, far beyond rounding.
+		// The proof would raise all prices, and with them the bound, by that much. So the program's own value, with some
+		// tolerance, is the bound.
 		solved.PoolPrice, solved.RateDual, solved.Bound = duals.poolPrice, duals.rateDual, solved.Value*(1+1e-7)
 		return solved, nil
 	}
@@ -194,9 +196,10 @@ type dualWeights struct {
 }
 
 // readDuals reads the duals of a solution of the relaxation (by row) as weights: the worth of all devices of each pool
-// together, and of a unit of each model's rate, from which templates are priced and the bound is proven. If throughput
-// is maximised, it scales them so that the duals of the models' rows sum to 1, as the proof needs it. If those are all
-// zero, all weights are zero and normalised is false, as it also is with costs.
+// together, and of a unit of each model's rate, from which templates are priced and proveBound proves the bound. If
+// throughput is maximised, it scales them so that the duals of the models' rows sum to 1, which that proof supposes. If
+// those are all zero, all weights are zero and normalised is false. With costs the models have no such rows: nothing is
+// scaled, and normalised is false, too.
 func (l *masterProgram) readDuals(duals []float64) dualWeights {
 	// dual returns the dual of a row without its sign, which differs between rows; 0 for a row that is not there (-1).
 	dual := func(row milp.Row) float64 {
@@ -207,7 +210,7 @@ func (l *masterProgram) readDuals(duals []float64) dualWeights {
 	}
 	weights := dualWeights{poolPrice: make([]float64, len(l.problem.Pools)), rateDual: make([]float64, len(l.problem.Models))}
 
-	// Without costs, scale by the sum of the duals of the models' rows.
+	// Without costs, divide all duals by the sum of those of the models' rows; with costs, by 1.
 	modelDuals := 1.0
 	if l.poolCosts == nil {
 		modelDuals = 0
@@ -220,7 +223,8 @@ func (l *masterProgram) readDuals(duals []float64) dualWeights {
 		weights.normalised = true
 	}
 
-	// A unit of a model's rate counts for its row and, as a part of its floor, for the row of the floor.
+	// A unit of a model's rate counts for its row and, if it has a floor, for the row of the floor. That row counts rates in
+	// parts of the floor, of which a unit is FloorShare, and must reach 1. So its dual is also the worth of the whole floor.
 	for d := range l.problem.Models {
 		weights.rateDual[d] = dual(l.modelRows[d]) / modelDuals
 		if l.floorRows[d] >= 0 {
@@ -230,7 +234,8 @@ func (l *masterProgram) readDuals(duals []float64) dualWeights {
 		}
 	}
 
-	// The devices of a pool are worth its dual (its scarcity) and, with costs, also their cost.
+	// The devices of a pool are worth its dual (its scarcity) and, with costs, also their cost. The proof with costs needs
+	// the sum of the scarcities alone.
 	for k := range l.problem.Pools {
 		weights.poolPrice[k] = dual(l.poolRows[k]) / modelDuals
 		if l.poolCosts != nil {
@@ -241,10 +246,11 @@ func (l *masterProgram) readDuals(duals []float64) dualWeights {
 	return weights
 }
 
-// priceFactor returns the factor, at least 1, by which the prices of devices must grow so that a unit of no model's rate
-// is worth more than its devices cost: the proof of the bound needs that, and the solver keeps it up to its tolerance
-// only. minCost has, by model, the least cost of a unit through any template at the prices as they are. If the weights
-// are not normalised (costs are minimised, or the duals are zero), it returns 1.
+// priceFactor returns the factor, at least 1, by which the prices of devices must grow so that no unit of a model's rate
+// is worth more than the devices that it takes. The proof of the bound (proveBound) supposes this. The duals of a solver
+// keep it up to a tolerance only, so the factor is hardly above 1. minCost has, by model, the least cost of a unit through
+// any template at the prices as they are. If costs are minimised, or the duals of the models' rows are zero, it returns 1,
+// as the proof does not raise prices then.
 func (w *dualWeights) priceFactor(minCost []float64) float64 {
 	if !w.normalised {
 		return 1
@@ -258,21 +264,23 @@ func (w *dualWeights) priceFactor(minCost []float64) float64 {
 	return factor
 }
 
-// proveBound sets, in solved, the prices of pools, the worth of rates and the bound, from the duals of the relaxation.
-// It changes the slices of duals. minCost has, by model, the least cost of a unit of its rate through any template. The
-// bound follows from weak duality, whatever the solver's tolerances are. Take any weights >= 0 of the models' rows that
-// sum to 1, any mu_d >= 0 of the floors and any prices pi_k >= 0 of the pools such that no template is worth more than
-// it costs. Then for every plan
+// proveBound sets, in solved, the prices of pools, the worth of rates and the bound on every plan, from the duals of the
+// relaxation, whose slices it takes over and changes. minCost has, by model d, the least cost of a unit of its rate through
+// any template. The bound follows from weak duality, whatever the solver's tolerances are.
 //
-//	theta <= Σ pi_k - Σ mu_d floor_d
+// If throughput θ is maximised: take prices π_k >= 0 of all devices of each pool k, a worth μ_d >= 0 of a unit of the floor
+// of each model, and weights >= 0 of the models' rows that sum to 1 (duals are normalised so). If no template's rate is
+// worth more than its devices cost, then for every plan
 //
-// Prices are raised until no template is worth more than it costs. With costs c_k the scarcity of a pool is pi_k
-// - c_k >= 0, and every plan costs at least
+//	θ <= Σ π_k - Σ μ_d floor_d
+//
+// Prices are raised (priceFactor) until that is so. If costs are minimised, the scarcity of a pool is its price less the
+// cost of its devices, and every plan costs at least
 //
 //	Σ rateDual_d floor_d - Σ scarcity_k
 //
-// Here the values of rates are lowered until no template is worth more than it costs. Duals that give no finite
-// bound prove nothing: then the program's own value, with some tolerance, is the bound.
+// if no rate is worth more than its devices cost. Here the worth of rates is lowered until that is so. Duals that give no
+// finite bound prove nothing: then the program's own value, with some tolerance, is the bound.
 func (l *masterProgram) proveBound(duals dualWeights, minCost []float64, solved *Solution) {
 	solved.PoolPrice, solved.RateDual = duals.poolPrice, duals.rateDual
 	defer func() {
@@ -281,7 +289,7 @@ func (l *masterProgram) proveBound(duals dualWeights, minCost []float64, solved 
 		}
 	}()
 
-	// With costs: Σ rateDual_d floor_d - Σ scarcity_k, as a score.
+	// With costs: Σ rateDual_d floor_d - Σ scarcity_k. The bound is a score, of which higher is better: minus the cost.
 	if l.poolCosts != nil {
 		leastPrice := -duals.totalScarcity
 		for d := range l.problem.Models {
@@ -296,7 +304,8 @@ func (l *masterProgram) proveBound(duals dualWeights, minCost []float64, solved 
 		return
 	}
 
-	// Without costs: Σ pi_k - Σ mu_d floor_d, after prices were raised.
+	// Without costs: Σ π_k - Σ μ_d floor_d, after prices were raised. floorDuals is the second sum. A pool with one more
+	// device than it has counts with its higher capacity.
 	factor := duals.priceFactor(minCost)
 	for k := range l.problem.Pools {
 		solved.PoolPrice[k] *= factor

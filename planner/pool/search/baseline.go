@@ -16,19 +16,21 @@ func NP(ctx context.Context, p *problem.Problem, s milp.Solver, o problem.Option
 	return solveAtFloors(p, func(p *problem.Problem) (*problem.Outcome, error) { return largestSumNP(ctx, p, s, o) })
 }
 
-// largestSumNP plans every model whole, on whole devices (the baseline NP). Of the plans of the best objective
-// it takes one of the largest weighted sum of rates, and of these one of the fewest devices. It takes the
-// floors (the least rates asked for) as they are, without the tolerance that NP has.
+// largestSumNP plans every model whole, on whole devices. Of the plans of the best objective it takes one of the
+// largest weighted sum of rates, and of these one of the fewest devices. It refuses floors (the least rates asked for)
+// that no plan carries exactly. NP, the baseline, calls it, and if floors are missed by a tolerance only, once more
+// with lower ones.
 func largestSumNP(ctx context.Context, p *problem.Problem, s milp.Solver, o problem.Options) (*problem.Outcome, error) {
 	search, err := solveUnpartitioned(ctx, p, s, o)
 	if err != nil {
 		return nil, err
 	}
 
-	// Raise the weighted sum of rates at the best objective, over all templates, so that replicas may change. Then use
-	// fewer devices at that sum.
+	// Raise the weighted sum of rates at the best objective to the optimum (a gap of 0), over all templates that the search
+	// may use, so that replicas may change. Then use fewer devices at that sum (keepSum is true).
 	if len(p.Models) > 1 && ctx.Err() == nil {
-		if err := solveLargestSum(ctx, search, sameValueProgram(search, search.choice.AllowedTemplates), 0, survivorNodes); err != nil {
+		program := sameValueProgram(search, search.choice.AllowedTemplates)
+		if err := solveLargestSum(ctx, search, program, 0, survivorNodes); err != nil {
 			return nil, err
 		}
 	}

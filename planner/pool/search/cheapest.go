@@ -64,8 +64,8 @@ func onPaidDevices(c *templates.Catalogue, plan *placement.Plan) *problem.Proble
 }
 
 // raiseThroughput looks, on the devices that the cheapest plan pays for, for the plan of the most throughput, and makes it
-// the best plan of the search if it carries more at the same price. If templates are not all known or too many, its
-// replicas stay, and only idle devices get further ones.
+// the best plan of the search if it carries more at the same price. If not all templates are known, or the models are too
+// many for a program over all replicas, its replicas stay, and only idle devices get further ones.
 func raiseThroughput(ctx context.Context, search *planSearch) error {
 	if ctx.Err() != nil {
 		return nil
@@ -80,10 +80,11 @@ func raiseThroughput(ctx context.Context, search *planSearch) error {
 		}
 	}
 
-	// The program maximises the throughput on these devices, within the limit on moves. A throughput of 1e6 units is far
-	// above any that is possible, and so no limit.
+	// The program maximises the throughput on these devices, within the limit on moves. Throughput, in units, is at least 0
+	// and at most 1e6, which is far above any that is possible, and so no limit.
 	program := programs.New(search.catalogue.WithProblem(p), programs.UnionTemplates(templates, search.incumbent.Plan.Pipelines), 1e6, 0)
-	if search.catalogue.Incomplete || search.problem.UsesBundles() {
+	templatesMissing, tooManyModels := search.catalogue.Incomplete, search.problem.UsesBundles()
+	if templatesMissing || tooManyModels {
 		program.FixReplicas(search.incumbent.Plan) // its replicas stay: only idle devices get further ones
 	}
 	if search.replan != nil {
@@ -92,15 +93,17 @@ func raiseThroughput(ctx context.Context, search *planSearch) error {
 	options := search.options.WorkLimits(sumNodes)
 	options.Gap = 1e-3
 
-	// Keep the plan if it carries more at the same price.
+	// Keep the plan if it carries more at no higher price. A score is a price with its sign turned.
 	return polishBy(ctx, search, "most throughput", "the most throughput at the least price", program, options, func(found *placement.Plan) bool {
-		return found.Value > search.incumbent.Plan.Value && search.goal.ScoreOf(search.catalogue, found) >= search.incumbent.Score() && search.incumbent.IsPlaceable(found)
+		isNoDearer := search.goal.ScoreOf(search.catalogue, found) >= search.incumbent.Score()
+		return found.Value > search.incumbent.Plan.Value && isNoDearer && search.incumbent.IsPlaceable(found)
 	})
 }
 
 // writePricedOutcome places the plan of least price on devices and returns the outcome, with its price and the
-// bound on any plan's price. Time-shared pools are cut to the devices paid for, exclusive ones are not, because
-// shares may need more devices than their sum.
+// bound on any plan's price. The plan pays for as many devices of a pool as its replicas' shares add up to, rounded
+// up. Time-shared pools are cut to these. Exclusive ones are not, because replicas that share devices do not always
+// fit so few of them one by one.
 func writePricedOutcome(ctx context.Context, search *planSearch, devicePrices []float64) (*problem.Outcome, error) {
 	// Place the plan, with time-shared pools cut to the devices paid for.
 	paidProblem := onPaidDevices(search.catalogue, search.incumbent.Plan)
@@ -115,14 +118,15 @@ func writePricedOutcome(ctx context.Context, search *planSearch, devicePrices []
 		return nil, err
 	}
 
-	// The price counts the devices that are used in the end.
+	// The price, which the outcome does not have yet, counts the devices that are used in the end. If replicas needed more
+	// devices than their shares add up to, the price is above what was proven to be the least.
 	outcome := search.outcome
 	for k, n := range placedDevices(&p, outcome.Pipelines) {
 		outcome.Value += devicePrices[k] * float64(n)
 	}
 	outcome.Bound = min(search.displayValue(search.incumbent.ProvenBound()), outcome.Value)
 	if outcome.StoppedBy == milp.StoppedByProof && outcome.Value > outcome.Bound*(1+10*incumbent.ProvenGap) {
-		outcome.StoppedBy = milp.StoppedByWork // shares needed one more device than their sum
+		outcome.StoppedBy = milp.StoppedByWork
 	}
 	return outcome, nil
 }

@@ -33,9 +33,10 @@ func DARTr(ctx context.Context, p *problem.Problem, s milp.Solver, o problem.Opt
 }
 
 // planDARTr plans as the baseline DARTr does: it divides the devices among the models, and uses those of a
-// model in pairs of one device of each kind that form a chain of two stages, or singly with whole models. The
-// floors (the least rates asked for) count as they are. It returns the best of several divisions. The bound is
-// that of pooled pipelines, so it covers these plans, too.
+// model in pairs of one device of each kind that form a chain of two stages, or singly with whole models. It
+// returns the best of several divisions. It refuses floors (the least rates asked for) that no plan of whole models
+// carries exactly; its caller allows for a tolerance. The bound is that of pooled pipelines, so it covers these plans,
+// too. If there are more than two kinds of devices, or time-shared ones, it returns ErrKinds.
 func planDARTr(ctx context.Context, p *problem.Problem, s milp.Solver, o problem.Options) (*problem.Outcome, error) {
 	var kinds []int
 	for k := range p.Pools {
@@ -54,8 +55,9 @@ func planDARTr(ctx context.Context, p *problem.Problem, s milp.Solver, o problem
 		return nil, err
 	}
 
-	// Start from two plans without partitioning, the one of the fewest devices and the one of the largest weighted sum of
-	// rates. From the division of the devices in each, and for the first one from larger divisions, take the best plan.
+	// Start from two plans of whole models, the one of the fewest devices and the one of the largest weighted sum of rates.
+	// Take the best plan of the division of the devices ([model][pool] counts) in each. The first one leaves devices idle
+	// that one model may have as well, so for it also try divisions in which one does.
 	pairing := &devicePairing{p, search.catalogue.Templates}
 	var bestOutcome *problem.Outcome
 	var phasesDone []kind.Phase
@@ -68,7 +70,7 @@ func planDARTr(ctx context.Context, p *problem.Problem, s milp.Solver, o problem
 		npDevices := pairing.devicesOf(np)
 		divisions := [][][]int{npDevices}
 		if i == 0 {
-			divisions = append(divisions, pairing.largerSplits(npDevices)...)
+			divisions = append(divisions, pairing.largerDivisions(npDevices)...)
 		}
 		if bestOutcome, err = pairing.bestOf(bestOutcome, divisions); err != nil {
 			return nil, err
@@ -91,11 +93,13 @@ type devicePairing struct {
 	templates []stages.Template
 }
 
-// bestOf makes a plan of each division of the devices ([model][pool] counts), in which every model repeats its
-// pairs, and returns the best of these outcomes and of best, which may be nil.
+// bestOf makes a plan of each division of the devices among the models ([model][pool] counts): idle devices are dealt
+// out evenly, and every model uses its devices in pairs of two kinds or singly (pairPipelines). It returns the best of
+// these outcomes and of best, which may be nil.
 func (pairing *devicePairing) bestOf(best *problem.Outcome, divisions [][][]int) (*problem.Outcome, error) {
 	for _, division := range divisions {
-		outcome, _, err := placement.Adopt(pairing.problem, pairing.pairPipelines(pairing.dealIdle(division)))
+		pipelines := pairing.pairPipelines(pairing.dealIdle(division))
+		outcome, _, err := placement.Adopt(pairing.problem, pipelines) // places them and computes their rates
 		if err != nil {
 			return nil, fmt.Errorf("repeating pairs of devices: %w", err)
 		}
@@ -159,28 +163,30 @@ func (pairing *devicePairing) idleDevices(devices [][]int, pool int) int {
 // maxSplits bounds how many numbers of additional devices are tried for a model and kind.
 const maxSplits = 128
 
-// largerSplits returns variants of a division of the devices ([model][pool] counts). In each, one model has more devices
-// of a pool that it uses already: in at most maxSplits equal steps up to all idle ones. A plan without partitioning is
-// free to do this, as its objective does not change.
-func (pairing *devicePairing) largerSplits(devices [][]int) [][][]int {
-	var splits [][][]int
+// largerDivisions returns variants of a division of the devices ([model][pool] counts). In each, one model has more
+// devices of a pool that it uses already: in at most maxSplits equal steps up to all idle ones. The division is that of a
+// plan of whole models with the fewest devices at its objective, the least rate per weight. A plan that also gives idle
+// devices to one model has the same objective. So the baseline may as well start from that, and pairs of devices may then
+// carry more.
+func (pairing *devicePairing) largerDivisions(devices [][]int) [][][]int {
+	var divisions [][][]int
 	for d := range devices {
-		for i, n := range devices[d] {
+		for pool, n := range devices[d] {
 			if n == 0 {
 				continue
 			}
-			idleCount := pairing.idleDevices(devices, i)
+			idleCount := pairing.idleDevices(devices, pool)
 			step := (idleCount + maxSplits - 1) / maxSplits // rounded up
 			for extra := 0; extra < idleCount; {
 				extra = min(extra+step, idleCount)
 				division := slices.Clone(devices)
 				division[d] = slices.Clone(devices[d])
-				division[d][i] += extra
-				splits = append(splits, division)
+				division[d][pool] += extra
+				divisions = append(divisions, division)
 			}
 		}
 	}
-	return splits
+	return divisions
 }
 
 // dealIdle returns a division of the devices ([model][pool] counts) in which every model has, beside its devices in the given

@@ -115,24 +115,28 @@ func (f *floorSearch) areUnreachable() bool {
 }
 
 // adoptPlan makes the plan that carries the largest part of the floors (least rates of the models) the best plan of the
-// search, if it carries them all and the search itself has no plan that serves every model. It may take a further
-// solve to find. Without floors, and if there is no such plan, it changes nothing and returns nil.
+// search, if it carries them all and the search itself has no plan that serves every model. If that plan was not looked
+// for yet, it solves a problem of its own for it (largestPlan). Without floors, and if there is no such plan, it changes
+// nothing and returns nil.
 func (f *floorSearch) adoptPlan(ctx context.Context) error {
 	search := f.search
 	if search.incumbent.ServesAll() || ctx.Err() != nil || !search.problem.HasFloors() {
 		return nil
 	}
 
-	// The plan that carries the largest part of the floors must carry all of them.
+	// The value of the outcome is the part of the floors that the plan carries: it must be all of them, 1. If there is no
+	// plan for any part, the search ends without one, and the reason is found then (explainError).
 	outcome, err := f.largestPlan(ctx)
+	if _, infeasible := errors.AsType[*kind.InfeasibleError](err); infeasible {
+		return nil
+	}
 	if err != nil || outcome.Value < 1 {
-		if _, infeasible := errors.AsType[*kind.InfeasibleError](err); infeasible {
-			err = nil // the diagnosis says so
-		}
 		return err
 	}
 
-	// Find the templates of that plan in the catalogue. One that was not generated joins it.
+	// Find the templates of that plan in the catalogue. If that was generated and is not complete, a missing one joins it. No
+	// loss was computed for it, so it gets the least that a loss can be, 0, with which no program leaves it out. A complete
+	// catalogue should have all: if one is missing there, the plan is not adopted.
 	catalogue := search.catalogue
 	indexByKey := catalogue.IndexByKey()
 	var pipelines []placement.PlanPipeline
@@ -153,6 +157,6 @@ func (f *floorSearch) adoptPlan(ctx context.Context) error {
 	// Keep the plan.
 	search.incumbent.KeepIfBetter(placement.Recompute(catalogue, pipelines))
 	search.recordPhase("floors", len(pipelines), milp.Stats{})
-	search.shouldStop(ctx) // notes why the search ends
+	search.shouldStop(ctx) // called only for its effect: it notes why the search ends
 	return nil
 }

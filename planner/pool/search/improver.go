@@ -102,8 +102,10 @@ func nodeDivisor(search *planSearch) int64 {
 }
 
 // solveSmallPrograms runs the phases that need few templates: the integer program over the basis (the templates
-// that the relaxation uses), the bound from whole devices for each model, and the one from sums of losses (a
-// loss: how far a plan with some replicas stays below the bound). stop reports that the search may stop.
+// that the relaxation uses), the plan that carries the floors (least rates) if the search has none yet, the bound
+// from whole devices for each model, and the bound from sums of losses (the loss of some replicas is how far every
+// plan with them stays below the bound of the relaxation). stop reports that the search ends after one of them: the
+// gap is small enough, no plan carries the floors, or there is an error.
 func solveSmallPrograms(ctx context.Context, search *planSearch, basis []int) (stop bool, err error) {
 	if _, err := solveInteger(ctx, search, "basis", basis, basisNodes/nodeDivisor(search)); err != nil || search.shouldStop(ctx) {
 		return true, err
@@ -114,14 +116,17 @@ func solveSmallPrograms(ctx context.Context, search *planSearch, basis []int) (s
 	if err := boundByWholeDevices(ctx, search); err != nil || search.shouldStop(ctx) {
 		return true, err
 	}
-	losses.LowerBound(search.choice, search.incumbent, &search.options, 1, search.recordPhase)
+	const workFactor = 1 // solveLargePrograms allows for more work
+	losses.LowerBound(search.choice, search.incumbent, &search.options, workFactor, search.recordPhase)
 	return search.shouldStop(ctx), nil
 }
 
-// solveLargePrograms runs, after the small ones, the integer program over some templates of every model, then the one over
-// all templates that a better plan may use. These are the ones whose loss (how far a plan with them stays below the
-// bound) is below the gap. It stops as soon as the gap is small enough, and, if a plan is wanted soon, after the first
-// program. basis holds the templates that take part in any case.
+// solveLargePrograms runs, after the small ones, the integer program over the templates of least loss of every model. A
+// template's loss is how far a plan that uses it stays below the bound of the relaxation at least. Then it lowers the bound
+// by sums of losses, and runs the integer program over all templates that a better plan may use (the survivors): those
+// whose loss is below the distance of the best plan from that bound. It stops as soon as the gap is small enough and, if a
+// plan is wanted soon, after the first program. basis holds the templates of the relaxation's solution and others that a
+// first plan needs: they take part in the first program in any case.
 func solveLargePrograms(ctx context.Context, search *planSearch, basis []int) error {
 	byLoss := search.choice.TemplatesByLoss()
 	smallSet := search.choice.PickTemplates(byLoss, basis, search.templatesPerModel())
@@ -129,7 +134,8 @@ func solveLargePrograms(ctx context.Context, search *planSearch, basis []int) er
 	if err != nil || search.shouldStop(ctx) || search.options.Hurry {
 		return err
 	}
-	// The plan is better now, so the sums of losses have less to look at.
+	// The small programs had this step, too. The plan may be better now: then fewer sums of losses can belong to a still
+	// better plan, and the search for them, which may take LongFactor times the work, comes further.
 	losses.LowerBound(search.choice, search.incumbent, &search.options, losses.LongFactor, search.recordPhase)
 	if search.shouldStop(ctx) {
 		return nil
@@ -145,22 +151,23 @@ func solveLargePrograms(ctx context.Context, search *planSearch, basis []int) er
 		}
 	}
 	if isOptimal && isSubset(survivors, smallSet) {
-		return nil
+		return nil // the first program had all of them, and was solved to its gap
 	}
 	if len(survivors) > maxSurvivors*search.options.Effort {
 		survivors = search.choice.PickTemplates(byLoss, basis, widePerModel*search.options.Effort)
 	}
 	_, err = solveInteger(ctx, search, "survivors", survivors, survivorNodes)
-	search.shouldStop(ctx) // notes why the search ends
+	search.shouldStop(ctx) // called only for its effect: it notes why the search ends
 	return err
 }
 
-// solveInteger solves the integer program over a set of templates and those of the best plan. The program
-// chooses whole replicas. It keeps a better plan, and lowers the bound by what the program proves of its
-// templates and their losses say of all others. isOptimal reports whether the program was solved to its gap.
+// solveInteger solves the integer program over a set of templates and those of the best plan. The program chooses
+// whole replicas. The plan is kept if it is better than the best one. The bound is lowered: a plan over these templates
+// is within the program's bound, and one that uses another template stays below the bound of the relaxation by its
+// loss. isOptimal reports whether the program was solved to its gap.
 func solveInteger(ctx context.Context, search *planSearch, name string, templates []int, nodes int64) (isOptimal bool, err error) {
-	// Start from the best plan, unless it breaks the wait choice in force: a template that the choice does not allow has
-	// an infinite loss.
+	// Start from the best plan, unless it was made under another wait choice (bounds on waiting on time-shared pools) and the
+	// present one does not allow all of its templates: those have an infinite loss.
 	isForbidden := func(c placement.PlanPipeline) bool { return math.IsInf(search.choice.Losses[c.Template], 1) }
 	hasStart := search.incumbent.Plan != nil && !slices.ContainsFunc(search.incumbent.Plan.Pipelines, isForbidden)
 	if hasStart {
@@ -183,8 +190,8 @@ func solveInteger(ctx context.Context, search *planSearch, name string, template
 		search.incumbent.KeepIfBetter(program.ReadPlan(sol))
 	}
 
-	// Lower the bound. The program of a later search of a re-plan is over plans that move less than asked, and
-	// bounds no other plan.
+	// Lower the bound. A re-plan may be searched for again under a lower limit on moves than the user's. The programs of
+	// such a search leave out plans that the user allows, so the bound stays as it is.
 	programBound, isOptimal := boundWithin(search, sol)
 	if search.replan != nil && search.replan.NumSearches > 0 {
 		programBound = search.incumbent.ChoiceBound
@@ -210,21 +217,26 @@ func buildProgram(search *planSearch, templates []int) *programs.Program {
 }
 
 // programOptions returns the options for solving the integer program of a phase: limits on its branch-and-bound nodes
-// (nodes is per unit of effort) and its iterations, the gap at which it may stop, the value at which it may stop if the
-// caller needs no more throughput, and a function that reports better plans under the name of the phase.
+// (nodes times the effort that the user asked for) and its iterations, the gap at which it may stop, the value at which it
+// may stop if the caller needs no more throughput, and a function that reports better plans under the name of the phase.
 func programOptions(search *planSearch, name string, program *programs.Program, nodes int64) milp.Options {
 	options := search.options.WorkLimits(nodes)
 	options.Gap, options.HeuristicEffort = max(search.options.Gap/2, incumbent.ProvenGap), problem.HeuristicEffort
 	if search.options.Hurry {
 		options.MaxStall = maxStallNodes
 	}
-	options.MaxIterations = min(options.MaxIterations, maxColumnWork/int64(program.Model.NumVars())*int64(search.options.Effort))
+
+	// An iteration takes time in proportion to the columns of the program, so large programs get fewer of them.
+	iterationLimit := maxColumnWork / int64(program.Model.NumVars()) * int64(search.options.Effort)
+	options.MaxIterations = min(options.MaxIterations, iterationLimit)
 	if search.options.EnoughRPS > 0 {
+		// A little more than enough: the plan's rates, computed anew from its replicas, may be lower by the tolerance.
 		options.TargetValue = search.options.EnoughRPS / search.catalogue.Units.Throughput * (1 + problem.FloorTolerance)
 	}
 	if search.options.Progress != nil {
 		options.Incumbent = func(found milp.Incumbent) {
-			// The solver's own figures, for the progress line. The plan's are recomputed later.
+			// The value is the solver's, as the plan is computed later. The bound is that of the search: the solver's holds for
+			// the templates of this program only.
 			if search.incumbent.Plan == nil || found.Value > search.incumbent.Score() {
 				search.options.Progress(kind.Progress{Phase: name, Value: search.displayValue(found.Value), Bound: search.displayValue(search.incumbent.ProvenBound())})
 			}
@@ -266,11 +278,11 @@ func boundOutside(search *planSearch, templates []int) float64 {
 // wholeNodes bounds the branch-and-bound nodes of the program of whole devices per model.
 const wholeNodes = 400
 
-// boundByWholeDevices lowers the bound by a relaxation in which only the devices of each kind that each model
-// takes are whole numbers: under the slot rule, by which only replicas of one stage position of a model share a
-// device, no two models do. There are few of these numbers, so the program is solved soon. A program of whole
-// replicas branches on replicas first and hardly gets to them. It does nothing where models may share devices,
-// for a price, for one model or very many, and where not all templates are known.
+// boundByWholeDevices lowers the bound by a program in which replicas may be fractions, but each model takes a whole
+// number of devices of each kind. This holds for every plan under the slot rule, because no two models share a device
+// then. There are few of these numbers, so the program is solved soon. A program of whole replicas has many more whole
+// numbers, and its branch and bound hardly comes to those of devices. It does nothing if models may share devices, for a
+// price, for one model, for so many that bundles are used, or if not all templates are known.
 func boundByWholeDevices(ctx context.Context, search *planSearch) error {
 	modelsMayShare := search.problem.HasTimeShared() || search.problem.Rounding != problem.Slot
 	if modelsMayShare || search.problem.UsesBundles() || len(search.problem.Models) < 2 {
@@ -281,12 +293,13 @@ func boundByWholeDevices(ctx context.Context, search *planSearch) error {
 		return nil
 	}
 
-	// Only templates that a better plan may use take part.
+	// Only templates that a better plan may use take part: a plan that uses a template is below the bound of the relaxation
+	// by its loss at least.
 	templates := slices.DeleteFunc(slices.Clone(search.choice.AllowedTemplates), func(ti int) bool {
 		return search.choice.Losses[ti] >= search.choice.Relaxation.Bound-search.incumbent.Score()
 	})
 	options := search.options.WorkLimits(wholeNodes)
-	options.Gap = incumbent.ProvenGap
+	options.Gap = incumbent.ProvenGap // solve the program to its optimum
 	sol, err := search.solver.Solve(ctx, programs.NewWholeDevices(search.catalogue, templates, search.incumbent.ChoiceBound), options)
 	if err != nil {
 		return fmt.Errorf("solving for whole devices per model over %d pipelines: %w", len(templates), err)

@@ -26,14 +26,16 @@ func reduceLatency(ctx context.Context, search *planSearch) error {
 	if slack <= 0 || ctx.Err() != nil || slices.ContainsFunc(search.problem.Pools, func(p stages.Pool) bool { return !p.TimeShared }) {
 		return nil
 	}
-	// Nearly all of the slack: the rest is for rounding. The best plan must be that good itself.
+	// The least throughput that a plan within the gap may have, in units. Nearly all of the slack counts: the rest is for
+	// rounding. If the search did not find a plan that good, there is no slack to give up.
 	minValue := search.incumbent.ProvenBound() * (1 - 0.999*slack)
 	if minValue > search.incumbent.Value() {
 		return nil
 	}
 
-	// The first program chooses the templates of least latency that reach minValue. The second one maximises what these
-	// carry. On time-shared pools rates need no whole replicas, so all replica counts stay 0.
+	// The first program finds the rates of least mean latency that reach minValue, and with them the templates to use. The
+	// second one maximises the throughput of these, which may be above minValue. On time-shared pools rates take parts of the
+	// devices' time: no replicas are counted, and all their numbers stay 0.
 	templates, stats, err := relaxation.LeastLatencyTemplates(ctx, search.solver, search.choice, minValue)
 	if templates == nil || err != nil {
 		return err
@@ -48,10 +50,10 @@ func reduceLatency(ctx context.Context, search *planSearch) error {
 		pipelines[i] = placement.PlanPipeline{Template: ti, Model: t.Model, RPS: solved.UsedRates[i] * search.catalogue.Units.ModelRPS[t.Model], Replicas: make([]int, len(t.Stages))}
 	}
 	plan := placement.Recompute(search.catalogue, pipelines)
-	isGoodEnough := plan != nil && plan.Value >= search.catalogue.UnitsToRate(minValue)*(1-1e-9)
+	isGoodEnough := plan != nil && plan.Value >= search.catalogue.UnitsToRate(minValue)*(1-1e-9) // in requests/s per weight
 	if isGoodEnough && meanLatency(search, plan) < meanLatency(search, search.incumbent.Plan) {
 		search.incumbent.Plan = plan
-		if search.incumbent.Gap() > incumbent.ProvenGap {
+		if search.incumbent.Gap() > incumbent.ProvenGap { // if the plan before was proven to be optimal, this one is not
 			search.stoppedBy = milp.StoppedByGap
 		}
 	}

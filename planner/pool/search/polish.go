@@ -32,7 +32,8 @@ func sameValueProgram(search *planSearch, templates []int) *programs.Program {
 }
 
 // reduceMoves looks, if a plan runs already, for one that is good enough (within the gap asked for) and moves
-// the fewest devices. A device moves if it has to load something.
+// the fewest devices. A device moves if it has to load something. If the running plan itself is good enough, it becomes
+// the best one (preferRunning). With many models it does nothing: the bundles of their plan were chosen for few moves.
 func reduceMoves(ctx context.Context, search *planSearch) error {
 	if search.replan == nil || search.problem.UsesBundles() || ctx.Err() != nil {
 		return nil
@@ -42,10 +43,13 @@ func reduceMoves(ctx context.Context, search *planSearch) error {
 		return nil
 	}
 
-	// A program over the small set of templates that minimises the moves.
+	// A program over the small set of templates that minimises the moves, of at most movedDevices. Its throughput, in units,
+	// is at least that of the best plan or, if that is lower, the least within the gap of the bound. The factors 1-1e-9 allow
+	// for rounding errors.
 	minValue := min(search.incumbent.Value(), search.incumbent.ProvenBound()*(1-search.options.Gap)) * (1 - 1e-9)
+	maxValue := max(search.incumbent.ChoiceBound, minValue)
 	templates := programs.UnionTemplates(search.choice.BestTemplates(search.templatesPerModel()), search.incumbent.Plan.Pipelines, search.replan.Pipelines)
-	program := programs.New(search.catalogue, templates, max(search.incumbent.ChoiceBound, minValue), minValue)
+	program := programs.New(search.catalogue, templates, maxValue, minValue)
 	program.MinimizeMoves(search.replan, movedDevices)
 	options := search.options.WorkLimits(moveNodes)
 	// Plans that move less than half a device fewer are not looked for.
@@ -71,41 +75,49 @@ func polishBy(ctx context.Context, search *planSearch, phase, aim string, progra
 	return nil
 }
 
-// preferRunning goes back to the running plan if that is worse than the best one by less than the gap, and sums
-// of losses prove that it is good enough by itself. Then no device moves. It reports whether it went back.
+// preferRunning makes the running plan the best one again, so that no device moves, if it is within the gap asked for:
+// worse than the best plan by no more than that, and, as sums of losses prove, than any plan. It reports whether it did.
+// After a search that ended for lack of work, which did not close the gap, it changes nothing.
 func preferRunning(ctx context.Context, search *planSearch) bool {
 	running, improved := placement.Recompute(search.catalogue, search.replan.Pipelines), search.incumbent.Plan
 	if search.stoppedBy == milp.StoppedByWork || running == nil || running.Value < improved.Value*(1-search.options.Gap) || !search.incumbent.IsPlaceable(running) {
 		return false
 	}
 
-	// Lower the bound with the running plan as the best one. If the gap is still too large, the improved plan comes back.
+	// Lower the bound by sums of losses (workFactor 1: with the usual work). That step does nothing once the best plan is
+	// within the gap, as the improved one may be. So the running plan takes its place meanwhile.
 	search.incumbent.Plan = running
 	losses.LowerBound(search.choice, search.incumbent, &search.options, 1, search.recordPhase)
 	isEnough := search.goal.RelativeGap(search.goal.ScoreOf(search.catalogue, running), search.incumbent.ProvenBound()) <= search.options.Gap
+
+	// The step may have found a plan that is better than both. The running plan comes before it if it is good enough.
 	search.incumbent.KeepIfBetter(improved)
 	if isEnough {
 		search.incumbent.Plan = running
 	}
-	search.shouldStop(ctx) // the bound may have changed: note anew why the search ends
+	search.shouldStop(ctx) // called only for its effect: the bound may have changed, so it notes anew why the search ends
 	return isEnough
 }
 
 // raiseWeightedSum looks, among the plans of the best objective, for the one with the largest weighted sum of
-// rates, so that devices that the least rate does not need serve somebody. If not all templates are known, or a
-// plan is wanted soon, its replicas stay and only idle devices are used.
+// rates, so that devices that the least rate does not need serve somebody. If not all templates are known, the models
+// are too many for a program over all replicas, or a plan is wanted soon (in a hurry, or because one runs already), the
+// best plan's replicas stay and only idle devices are used. If a plan runs, no more devices move than before.
 func raiseWeightedSum(ctx context.Context, search *planSearch) error {
 	if len(search.problem.Models) < 2 || ctx.Err() != nil {
 		return nil
 	}
-	program := sameValueProgram(search, programs.UnionTemplates(search.choice.BestTemplates(search.templatesPerModel()), search.incumbent.Plan.Pipelines))
+	best := search.incumbent.Plan
+	templates := programs.UnionTemplates(search.choice.BestTemplates(search.templatesPerModel()), best.Pipelines)
+	program := sameValueProgram(search, templates)
 	if search.catalogue.Incomplete || search.problem.UsesBundles() || search.replan != nil || search.options.Hurry {
-		program.FixReplicas(search.incumbent.Plan) // its replicas stay: only idle devices get further ones
+		program.FixReplicas(best)
 	}
 	if search.replan != nil {
-		program.LimitMoves(search.replan, search.replan.MovedDevices(search.incumbent.Plan.Pipelines))
+		program.LimitMoves(search.replan, search.replan.MovedDevices(best.Pipelines))
 	}
-	return solveLargestSum(ctx, search, program, 1e-3, sumNodes)
+	const sumGap = 1e-3 // relative gap of the sum at which the solver may stop
+	return solveLargestSum(ctx, search, program, sumGap, sumNodes)
 }
 
 // solveLargestSum solves a program, whose θ is held at the best objective, for the largest weighted sum of

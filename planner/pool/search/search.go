@@ -89,14 +89,18 @@ func (s *planSearch) setCatalogue(catalogue *templates.Catalogue) {
 // linear program asks for those that improve it). The search then has a single wait choice: without time-shared
 // pools no batch waits for another.
 func (s *planSearch) generateTemplates(ctx context.Context) error {
-	// Templates of the plan that runs take part in any case.
+	// Templates of the plan that runs take part in any case. They are read here for a list of them alone: the state itself,
+	// with their indexes in the catalogue, is read once there is one (setCatalogue).
 	var runningTemplates []stages.Template
 	if s.options.RunningPlan != nil {
+		const noIndex = 0
 		placement.NewRunningState(s.problem, s.options.RunningPlan, func(t *stages.Template) int {
 			runningTemplates = append(runningTemplates, *t)
-			return 0 // there is no catalogue yet: setCatalogue reads the running plan again
+			return noIndex
 		})
 	}
+
+	// Generate the templates. If the floors cannot be met, the templates made so far serve to explain why.
 	generation, solved, err := relaxation.GenerateColumns(ctx, s.problem, s.solver, s.goal.PoolCosts(), runningTemplates)
 	if generation != nil {
 		s.tables = generation.Tables
@@ -110,6 +114,8 @@ func (s *planSearch) generateTemplates(ctx context.Context) error {
 		return s.explainError(ctx, err)
 	}
 	s.reportProgress("pipelines", fmt.Sprintf("%d pipelines generated in %d rounds", s.outcome.Templates, generation.Rounds))
+
+	// The only wait choice is in force.
 	s.choice.Bound = solved.Bound
 	s.waitChoices = []relaxation.WaitChoice{*s.choice}
 	s.selectChoice(0)
@@ -120,13 +126,13 @@ func (s *planSearch) generateTemplates(ctx context.Context) error {
 // the templates that keep their SLO then) and solves the linear program of each. They come by falling value of
 // that program, the most promising first.
 func (s *planSearch) relaxChoices(ctx context.Context) error {
-	choices, exact := templates.ListWaitBounds(s.catalogue)
+	choices, isComplete := templates.ListWaitBounds(s.catalogue) // not complete if choices were left out, as too many
 	relaxOver := func(templates []int) (*relaxation.Solution, error) {
 		return relaxation.Solve(ctx, s.catalogue, s.solver, s.goal.PoolCosts(), templates)
 	}
 
-	// Leave out choices under which some model has no template, or floors (least rates) cannot be met. nil stands for no
-	// bounds.
+	// Leave out choices under which some model has no template, or floors (least rates) cannot be met. The only choice is nil
+	// if waits have no bounds, and then all templates may be used.
 	for _, bounds := range choices {
 		templates := s.catalogue.TemplatesWithin(bounds)
 		if bounds != nil && len(s.catalogue.UnservedModels(bounds)) > 0 {
@@ -144,11 +150,12 @@ func (s *planSearch) relaxChoices(ctx context.Context) error {
 	if len(s.waitChoices) == 0 {
 		return relaxation.ErrInfeasible
 	}
-	// Of equal values the first comes first, so that the solver's noise does not decide.
-	roundedValue := func(c relaxation.WaitChoice) float64 { return -math.Round(c.Relaxation.Value*1e9) / 1e9 }
-	slices.SortStableFunc(s.waitChoices, func(a, b relaxation.WaitChoice) int { return cmp.Compare(roundedValue(a), roundedValue(b)) })
-	if !exact {
-		// A choice that was left out could be better. The bound is then that of the program without the rule.
+	// The highest value first. Of values that are equal but for the solver's noise, the first listed comes first.
+	roundedValue := func(c relaxation.WaitChoice) float64 { return math.Round(c.Relaxation.Value*1e9) / 1e9 }
+	slices.SortStableFunc(s.waitChoices, func(a, b relaxation.WaitChoice) int { return cmp.Compare(roundedValue(b), roundedValue(a)) })
+	if !isComplete {
+		// A choice that was left out could be better. No plan under it is better than the program over all templates, whatever
+		// the waits, which bounds these plans.
 		solved, err := relaxOver(s.catalogue.AllTemplates())
 		if err != nil {
 			return err
@@ -158,11 +165,13 @@ func (s *planSearch) relaxChoices(ctx context.Context) error {
 	return nil
 }
 
-// selectChoice makes wait choice i (an index of waitChoices: bounds on the waiting on time-shared pools, with the templates
-// that keep their SLO then) the one under which the search plans. It sets the bound on plans under it and the largest
-// bound under the others, the models that are exempt from the rule on waiting, and the losses of the templates. If the
-// bound under the choice is still that of its relaxation, the relaxation is recorded as a phase.
+// selectChoice makes wait choice i, an index of waitChoices, the one under which the search plans. A wait choice is a set
+// of bounds on how long batches wait for others on time-shared pools, with the templates that keep their SLO even after
+// such waits. It sets the bound on plans under the choice and the largest bound under the others, the models that are
+// exempt from the rule on waiting, and the losses of the templates. As long as the bound under the choice is still that of
+// its relaxation, as when it is first selected, the relaxation is recorded as a phase.
 func (s *planSearch) selectChoice(i int) {
+	// The bound under other choices also covers those that were not listed (droppedBound; -Inf if there are none).
 	choice := &s.waitChoices[i]
 	s.choice, s.incumbent.ChoiceBound, s.incumbent.OtherBound = choice, choice.Bound, s.droppedBound
 	for j := range s.waitChoices {
@@ -267,6 +276,7 @@ func (s *planSearch) reportProgress(phase, detail string) {
 	if s.incumbent.Plan != nil {
 		progress.Value = s.displayValue(s.incumbent.Score())
 	}
+	// Until there are wait choices (relaxations under bounds on waits), of which one is selected, the bounds are not set.
 	if bound := s.incumbent.ProvenBound(); len(s.waitChoices) > 0 && !math.IsInf(bound, 0) {
 		progress.Bound = s.displayValue(bound)
 	}

@@ -33,7 +33,8 @@ func solveThroughput(ctx context.Context, p *problem.Problem, s milp.Solver, o p
 		maxChoices = maxCandidates * search.options.Effort
 	}
 
-	// Solve again if the plan moves more whole devices than asked.
+	// If a plan runs and the new one moves (makes load something) more whole devices than the option max-moved allows, solve
+	// again. tightenMoves lowers the limit on moves each time, and returns false after moveTries searches.
 	for {
 		if err := search.planChoices(ctx, maxChoices); err != nil {
 			return nil, err
@@ -47,7 +48,7 @@ func solveThroughput(ctx context.Context, p *problem.Problem, s milp.Solver, o p
 			}
 		}
 		outcome, err := writeOutcome(ctx, search)
-		if err != nil || !movedTooMuch(ctx, search, outcome.MovedDevices) {
+		if err != nil || !tightenMoves(ctx, search, outcome.MovedDevices) {
 			return outcome, err
 		}
 	}
@@ -101,15 +102,16 @@ func placeOutcome(ctx context.Context, search *planSearch, catalogue *templates.
 // keep the limit while the whole devices that hold them do not.
 const moveTries = 3
 
-// movedTooMuch reports whether a finished plan moves more whole devices (which have to load something) than the option
-// max-moved allows, a share of all devices, and another search for one that moves less is worth it. If so, it prepares
-// that search: it lowers the limit on moves by the excess and forgets the best plan. It returns false if no plan runs, or
-// after moveTries searches.
-func movedTooMuch(ctx context.Context, search *planSearch, movedDevices int) bool {
+// tightenMoves prepares another search if a finished plan moves more whole devices (which have to load something) than
+// the option max-moved allows, a share of all devices. It lowers the search's limit on moves, which counts shares of
+// devices, by the excess, forgets the best plan, and returns true. It returns false if the plan keeps the option, if no
+// plan runs, after moveTries searches, or if the limit is 0 already and cannot be lowered.
+func tightenMoves(ctx context.Context, search *planSearch, movedDevices int) bool {
 	if search.replan == nil || ctx.Err() != nil {
 		return false
 	}
-	excess := float64(movedDevices) - search.options.RunningPlan.MaxMoved*float64(search.problem.TotalDevices())
+	allowedDevices := search.options.RunningPlan.MaxMoved * float64(search.problem.TotalDevices())
+	excess := float64(movedDevices) - allowedDevices
 	search.replan.NumSearches++
 	if excess <= 1e-9 || search.replan.NumSearches == moveTries || search.replan.MaxMoved == 0 {
 		return false

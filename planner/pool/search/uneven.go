@@ -66,17 +66,21 @@ type splitPool struct {
 	nicPool, offNICPool int // the pool with the NIC, and the pool of the devices off it
 }
 
-// splitOffNIC returns a copy of problem p in which the last offNIC devices of pool k are a pool of their own, the last one. It
-// takes whole models only, because its devices have no part of the network card. The other devices of pool k share the
-// card. Models have the same times on both.
-func splitOffNIC(p *problem.Problem, k, offNIC int) *splitPool {
+// splitOffNIC returns a copy of problem p in which the last numOffNIC devices of pool k leave the network card of their
+// node to the others. They are a pool of their own, the last one, and run whole models only, because these pass no data to
+// other devices. The pool must be a single node. Models have the same times on both pools.
+func splitOffNIC(p *problem.Problem, k, numOffNIC int) *splitPool {
 	split := &splitPool{problem: *p, nicPool: k, offNICPool: len(p.Pools)}
 	split.problem.Pools = slices.Clone(p.Pools)
-	split.problem.Pools[k].Count -= offNIC
+
+	// The devices that remain in pool k, all on the one node, share its card evenly: PerNode is the number that share one.
+	split.problem.Pools[k].Count -= numOffNIC
 	split.problem.Pools[k].PerNode = split.problem.Pools[k].Count
 	offPool := p.Pools[k]
-	offPool.Count, offPool.WholeModelsOnly = offNIC, true
+	offPool.Count, offPool.WholeModelsOnly = numOffNIC, true
 	split.problem.Pools = append(split.problem.Pools, offPool)
+
+	// The times of the new pool, which come last by pool, are those of pool k.
 	split.problem.Models = slices.Clone(p.Models)
 	for d := range split.problem.Models {
 		split.problem.Models[d].ShareCosts = append(slices.Clone(split.problem.Models[d].ShareCosts), split.problem.Models[d].ShareCosts[k])
@@ -84,9 +88,11 @@ func splitOffNIC(p *problem.Problem, k, offNIC int) *splitPool {
 	return split
 }
 
-// mergePools moves the stages of an outcome that are off the NIC back into the pool that they were split from,
-// behind its first devices, so that the outcome is one of the problem as given.
+// mergePools makes an outcome of the split problem one of the problem as given. There, some devices of a pool had left the
+// network card (NIC) of their node to the others, and were a pool of their own. Their stages go back to the pool that they
+// were split from, of which they are the last devices.
 func (w *splitPool) mergePools(outcome *problem.Outcome) {
+	numOnNIC := w.problem.Pools[w.nicPool].Count // the devices of that pool which come first
 	for i := range outcome.Pipelines {
 		pipeline := &outcome.Pipelines[i]
 		pipeline.Stages = slices.Clone(pipeline.Stages) // the search's own templates stay as they are
@@ -96,12 +102,13 @@ func (w *splitPool) mergePools(outcome *problem.Outcome) {
 			}
 			pipeline.Stages[si].Pool = w.nicPool
 			for r := range pipeline.Placement[si] {
-				pipeline.Placement[si][r].First += w.problem.Pools[w.nicPool].Count
+				pipeline.Placement[si][r].First += numOnNIC
 			}
 		}
 	}
-	// One more device can be on the NIC or off it, whichever is worth more. Limits come by falling gain, so the
-	// first of the two, which are of one kind, stays.
+	// The limits say what one more device of a kind would bring. Both pools are of one kind, so there may be two limits of one
+	// name. One more device could be on the NIC or off it, whichever brings more: limits come by falling gain, so the first
+	// of the two stays.
 	var limits []formats.Limit
 	for _, l := range outcome.Limits {
 		if !slices.ContainsFunc(limits, func(o formats.Limit) bool { return o.Constraint == l.Constraint }) {

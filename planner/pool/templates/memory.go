@@ -61,7 +61,8 @@ func (r *ResidentMemory) Add(t *stages.Template) {
 
 // TightMemory returns, by pool, whether the templates of a set (by their indexes in the catalogue), if all were used
 // at once, need more memory than a device of a time-shared pool has. Where they do not, any plan of them fits, and
-// programs need no row for memory. It is false for exclusive pools and those without a limit.
+// programs need no row for memory. It is false for exclusive pools and those without a limit, because ResidentMemory
+// counts no bytes there.
 func (c *Catalogue) TightMemory(set []int) []bool {
 	memory := NewResidentMemory(c.Problem)
 	for _, ti := range set {

@@ -60,10 +60,10 @@ const maxWaitBounds = 256
 
 // ListWaitBounds lists the choices of wait bounds: for each time-shared pool the longest inference that a plan
 // may place there, and so the longest that a batch waits for another. A search solves its program once under each
-// choice and takes the best plan. If the problem has no time-shared pool with devices, or leaves waits out (Fluid, to
-// bound all plans), the only choice is nil: no rule. exact reports that no choice was left out; if it is false, there
-// were too many and each pool's values were thinned out evenly, so the best of their plans need not be the best of all.
-// Models that no choice serves are marked as exempt.
+// choice and takes the best plan. If the problem has no time-shared pool with devices, or ignores waits (it is Fluid, so
+// that its optimum bounds all plans), the only choice is nil: waits have no bounds. exact reports that no choice was left
+// out; if it is false, there were too many and each pool's values were thinned out evenly, so the best of their plans need
+// not be the best of all. Models that no choice serves are marked as exempt.
 func ListWaitBounds(c *Catalogue) (list []*WaitBounds, exact bool) {
 	// The time-shared pools with devices.
 	var pools []int
@@ -76,7 +76,8 @@ func ListWaitBounds(c *Catalogue) (list []*WaitBounds, exact bool) {
 		return []*WaitBounds{nil}, true
 	}
 
-	// How many values each pool may have: about the root of the number of choices, but at least the two ends.
+	// How many values each pool may have, so that there are about maxWaitBounds combinations or fewer: all of these for one
+	// pool, the square root for each pool after it, and at least 2, the shortest and the longest.
 	exact = true
 	maxValues := maxWaitBounds
 	for n := len(pools); n > 1; n-- {
@@ -85,7 +86,7 @@ func ListWaitBounds(c *Catalogue) (list []*WaitBounds, exact bool) {
 
 	// All combinations of the pools' values: each pool extends the list so far by one value of its own.
 	list = []*WaitBounds{{LongestInfer: make([]time.Duration, len(c.Problem.Pools))}}
-	for i := len(pools) - 1; i >= 0; i-- { // the values of the first pool change fastest
+	for i := len(pools) - 1; i >= 0; i-- { // the values of the first pool, added last, change fastest in the list
 		values := waitBoundValues(c, pools[i])
 		if len(values) > maxValues {
 			exact = false
@@ -128,9 +129,11 @@ func waitBoundValues(c *Catalogue, k int) []time.Duration {
 }
 
 // markExempt marks, in each choice of wait bounds, the models that are exempt from the rule that a pipeline keeps its
-// SLO even after the longest waits, so that a problem is not refused for waits that may be rare. These are the models
-// that no choice serves (that have no template which keeps the rule). It returns the list, if some choice then serves
-// all models. Else it returns only the first choice that leaves the fewest models unserved, and exempts those too.
+// SLO even after the longest waits (AllowsTemplate). So a problem is not refused for waits that may be rare. A wait choice
+// is, for each time-shared pool, the longest inference that a plan places there. It serves a model that has a template
+// with no longer stage which keeps the rule. Models that no choice serves are exempt. The list is returned if some choice
+// then serves all models. Else it returns only the first choice that leaves the fewest models unserved, and exempts those,
+// too.
 func markExempt(c *Catalogue, list []*WaitBounds) []*WaitBounds {
 	// Models that no choice serves are exempt in all of them. They are counted before any model is exempt.
 	neverServed := slices.Repeat([]bool{true}, len(c.Problem.Models))
@@ -151,15 +154,16 @@ func markExempt(c *Catalogue, list []*WaitBounds) []*WaitBounds {
 		return list
 	}
 
-	// Else take the choice with the fewest unserved models and exempt these.
+	// Else take the choice with the fewest unserved models and exempt these. An exemption does not help a model all of whose
+	// templates have stages longer than the bounds: a choice with such a model does not count. The choice of the longest
+	// bounds has none, so there is one that counts.
 	var fewestUnserved *WaitBounds
 	var unserved []int
 	for _, bounds := range list {
 		choiceUnserved := c.UnservedModels(bounds)
-		// A choice counts only if it serves all once all are exempt. Else some model has only stages longer than the
-		// bounds, and no exemption helps it.
 		allExempt := &WaitBounds{LongestInfer: bounds.LongestInfer, ExemptModels: slices.Repeat([]bool{true}, len(c.Problem.Models))}
-		if len(c.UnservedModels(allExempt)) == 0 && (fewestUnserved == nil || len(choiceUnserved) < len(unserved)) {
+		servesExempt := len(c.UnservedModels(allExempt)) == 0
+		if servesExempt && (fewestUnserved == nil || len(choiceUnserved) < len(unserved)) {
 			fewestUnserved, unserved = bounds, choiceUnserved
 		}
 	}

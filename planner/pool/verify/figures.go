@@ -25,7 +25,8 @@ func Figures(_ context.Context, t *kind.CheckInput) (list []kind.FigurePair, not
 }
 
 // ratePairs returns pairs of rates: of each model the promised rate and the one carried today, and of the
-// objective the promised value and the best that can be reached today.
+// objective the promised value and the best that can be reached today, by the plan under check or the best new plan.
+// Models that were not promised have no pair. If the plan under check breaks a constraint, its rates are no figures.
 func (c *planChecker) ratePairs() []kind.FigurePair {
 	var pairs []kind.FigurePair
 	valueToday := math.Inf(1)
@@ -41,9 +42,13 @@ func (c *planChecker) ratePairs() []kind.FigurePair {
 			pairs = append(pairs, kind.FigurePair{Metric: "rps", Subject: key.String(), Old: c.Promised.PromiseFor(oldIndex).RPS, New: rateToday, Unit: "rps"})
 		}
 	}
-	// A plan that is planned again is not tested. It is assumed to hold the same part of what its devices carry.
+	// Fluid is what the devices of a plan carry without queueing; simulation showed that the promised plan holds its Value
+	// of that. If the best plan of today was not simulated, its value is one without queueing: assume that it holds the same
+	// part of it. To compare the two, the value of the plan under check is divided by that part, and the larger one
+	// multiplied by it.
 	promised, heldPart := &c.Promised.Objective, 1.0
-	if promised.Fluid != nil && c.BestPlan != nil && c.BestPlan.Objective.Fluid == nil {
+	isUntested := c.BestPlan != nil && c.BestPlan.Objective.Fluid == nil
+	if isUntested && promised.Fluid != nil {
 		heldPart = promised.Value / *promised.Fluid
 	}
 	bestToday, ok := c.Reachable(valueToday / heldPart)

@@ -21,17 +21,21 @@ type planToday struct {
 func (c *planChecker) evaluatePlan() *planToday {
 	carried := &planToday{timeShares: map[string]float64{}}
 
-	// The rate of each pipeline, and the load on time-shared pools.
+	// The rate of each pipeline, and the load on time-shared pools. The rate is at first the planned one, or less if the
+	// replicas of a stage carry less today. Of what replicas on exclusive pools carry, only the model's utilisation counts. On
+	// a time-shared pool a stage takes, at the planned rate, so many devices' time. A stage that was not measured has the
+	// rate 0, and its pipeline is not known.
 	for mi := range c.Plan.Deployment {
 		m := &c.Plan.Deployment[mi]
 		var list []recompute.PipelineCosts
 		for pi := range m.Pipelines {
 			p := c.PipelineCosts(m, &m.Pipelines[pi])
 			for si, s := range m.Pipelines[pi].Stages {
-				if pool := c.Pool(s.Device); pool != nil && pool.TimeShared() && p.Stages[si].Rate > 0 {
-					carried.timeShares[s.Device] += m.Pipelines[pi].RPS / p.Stages[si].Rate
+				pool, replicaRate := c.Pool(s.Device), p.Stages[si].Rate
+				if pool != nil && pool.TimeShared() && replicaRate > 0 {
+					carried.timeShares[s.Device] += m.Pipelines[pi].RPS / replicaRate
 				} else if pool != nil {
-					p.RPS = min(p.RPS, p.Stages[si].Rate*float64(s.Replicas)*c.headroom(m).Utilisation)
+					p.RPS = min(p.RPS, replicaRate*float64(s.Replicas)*c.headroom(m).Utilisation)
 				}
 			}
 			list = append(list, p)
@@ -39,7 +43,8 @@ func (c *planChecker) evaluatePlan() *planToday {
 		carried.pipelines = append(carried.pipelines, list)
 	}
 
-	// Scale down pipelines on overloaded pools, and add up the models.
+	// Scale down pipelines on overloaded time-shared pools, in proportion to their planned rates, and add up the models. All
+	// pools of a pipeline that is known are there.
 	for mi := range c.Plan.Deployment {
 		m := &c.Plan.Deployment[mi]
 		modelRPS, longest := 0.0, time.Duration(0)

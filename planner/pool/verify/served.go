@@ -10,12 +10,13 @@ import (
 	"inferplan/planner/recompute"
 )
 
-// checkServedTimes compares the times by which the plan serves a stage with today's profile: the longest time of
-// each batch size, which lies above the median between the sizes that were measured, the mean, and how much longer
-// a run takes after a pause.
+// checkServedTimes compares the times by which the plan serves a stage with today's profile: of each batch size the
+// longest time, which is above the median if the size was not measured (checkInterval), and the mean, and how much
+// longer a run takes after a pause. Means count only down to the first size, from the largest, without one. If not even
+// the largest size has one, the plan shall state no time after a pause either.
 func (c *planChecker) checkServedTimes(profileModel *formats.ProfileModel, m *formats.Deployed, s *formats.Stage, path string) {
 	pauseToday, hasMean := document.Micros(0), true
-	for b := len(s.InferUS); b >= 1; b-- { // largest batch first: without its mean no batch has one
+	for b := len(s.InferUS); b >= 1; b-- { // largest batch first
 		today, ok := c.BatchTime(profileModel, s.Device, s.Share, b, s.Blocks[0], s.Blocks[1])
 		if !ok {
 			return
@@ -43,19 +44,21 @@ func (c *planChecker) checkServedTimes(profileModel *formats.ProfileModel, m *fo
 	}
 }
 
-// checkInterval compares the longest time that a batch of this size may take with today's. A size between measured ones
-// has an interval of times, whose upper end is the longest. A plan states the intervals of all sizes or, if all sizes were
-// measured, none; then the longest time is the planned time itself. If neither the plan nor today's profile has an
-// interval, nothing is compared here, because checkStages compares the planned times.
+// checkInterval warns if the longest time that a batch of this size may take by the plan is not today's. A size between
+// measured ones has an interval of times around the planned time, the median, and its upper end is the longest. If all
+// sizes were measured, a plan states no intervals, and the planned time is the longest. Then, if today's profile has no
+// interval either, nothing is compared here: the planned times themselves are compared elsewhere (checkStages).
 func (c *planChecker) checkInterval(m *formats.Deployed, s *formats.Stage, batch int, today recompute.BatchTime, path string) {
-	if s.InferRangeUS == nil && today.Max == today.Median {
+	planHasIntervals := s.InferRangeUS != nil
+	todayHasInterval := today.Max != today.Median
+	if !planHasIntervals && !todayHasInterval {
 		return
 	}
-	if s.InferRangeUS != nil && batch > len(s.InferRangeUS) {
-		return // the plan states no interval of this size
-	}
 	plannedMax := s.InferUS[batch-1]
-	if s.InferRangeUS != nil {
+	if planHasIntervals {
+		if batch > len(s.InferRangeUS) {
+			return // a faulty plan: it states no interval of this size
+		}
 		plannedMax = s.InferRangeUS[batch-1][1]
 	}
 	if recompute.Differs(plannedMax.D(), today.Max) {
