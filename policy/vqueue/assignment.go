@@ -14,7 +14,7 @@ type Assignment struct {
 	queues      []queueOrder
 	queueOf     []int32 // by group: its queue; -1 if it is in none
 	nonEmpty    bitSet  // queues that have groups
-	total       float64 // objective, with the cost of unplaced groups
+	total       float64 // objective, with the cost of unplaced groups; with lazyCosts it may be out of date
 	maxVariance float64 // largest variance of one group's work
 	searchWork  int64   // number of positions looked at so far: the unit in which searches are limited
 	lazyCosts   bool    // costs of long queues are computed only when they are read, see stale.go
@@ -129,14 +129,16 @@ func (a *Assignment) CopyFrom(source *Assignment) {
 }
 
 // Refresh recomputes all costs after a change of the problem: times, costs, sizes, or groups added at its end. New groups are in no queue.
-// With lazyCosts, only the durations of long queues are computed.
+// With lazyCosts, only the durations of long queues (over maxExactGroups groups) are computed. Their costs, and so the total, may be out of
+// date afterwards: the rules that set lazyCosts read neither, before refreshStaleQueues has computed them.
 func (a *Assignment) Refresh() {
 	problem := a.problem
 	for len(a.queueOf) < len(problem.Groups) {
 		a.queueOf = append(a.queueOf, -1)
 	}
 
-	// The largest variance bounds the variance that an insertion adds before an entry, up to which linear slacks hold.
+	// An insertion before an entry adds the variance of one group's work to its start, and so at most this. Linear slacks (how much later an
+	// entry may start while its cost grows linearly) are computed so that they hold even then.
 	a.maxVariance = 0
 	for i := range problem.Costs {
 		a.maxVariance = max(a.maxVariance, problem.Costs[i].Variance)
@@ -276,12 +278,12 @@ func (a *Assignment) updateCosts(queueIndex int32, firstPosition int) {
 
 // Insert puts a group that is in no queue at a position of a queue.
 // The total then has the group's cost in the queue instead of that of being unplaced.
-// With lazyCosts, only the duration of a long queue is kept up to date.
+// With lazyCosts, only the duration of a long queue (maxExactGroups groups or more) is kept up to date, and the total is not.
 func (a *Assignment) Insert(groupIndex, queueIndex int32, position int) {
 	order := &a.queues[queueIndex]
 	a.queueOf[groupIndex] = queueIndex
 
-	// Rules that do not use costs (lazyCosts) have those of long queues computed when they are read.
+	// Queue rules that do not use costs (lazyCosts: FCFS and EDF) have the costs of long queues computed only when something reads them.
 	if a.lazyCosts && len(order.entries) >= maxExactGroups {
 		order.insertLazily(a.problem, queueIndex, groupIndex, position)
 		return
@@ -291,7 +293,9 @@ func (a *Assignment) Insert(groupIndex, queueIndex int32, position int) {
 	a.updateCosts(queueIndex, position)
 }
 
-// Remove takes a group out of its queue. If it is in none, nothing changes. The group is then unplaced, and the total has the cost of that.
+// Remove takes a group out of its queue. If it is in none, nothing changes. The group is then unplaced, and the total has the cost of being
+// unplaced instead of its cost in the queue. With lazyCosts, only the duration of a long queue (over maxExactGroups groups) is kept up to
+// date, and the total is not.
 func (a *Assignment) Remove(groupIndex int32) {
 	queueIndex := a.queueOf[groupIndex]
 	if queueIndex < 0 {
@@ -301,7 +305,7 @@ func (a *Assignment) Remove(groupIndex int32) {
 	order := &a.queues[queueIndex]
 	a.queueOf[groupIndex] = -1
 
-	// Rules that do not use costs (lazyCosts) have those of long queues computed when they are read.
+	// Queue rules that do not use costs (lazyCosts: FCFS and EDF) have the costs of long queues computed only when something reads them.
 	if a.lazyCosts && len(order.entries) > maxExactGroups {
 		order.removeLazily(a.problem, queueIndex, position)
 		return

@@ -12,12 +12,14 @@ import (
 // served model. An instance's throughput is measured only while it is saturated: requests wait and it has no capacity for them.
 // A kind of request is a served model and whether the request is a mega prompt (many times longer than others); kind 2*model is regular,
 // 2*model+1 mega.
+// A Follower learns a correction from observations, as a mean that forgets old ones. The pace is the time between two starts relative to the
+// time that the work of a request is expected to take by throughput and lengths.
 type calibrator struct {
 	fleet               *instanceFleet
 	requests            *requestTable
 	groups              *groupTable
 	enabled             bool            // Options.FollowInstances
-	calibrated          []RCT           // the estimators of the plan, indexed like Tables.RCT
+	planEstimators      []RCT           // the estimators of the plan, indexed like Tables.RCT, which has the corrected ones
 	throughputFollowers []Follower      // by network and kind of device (followerIndex): time per token
 	paceFollowers       []Follower      // by network and kind of device: time between starts, relative to what throughput and lengths say
 	lengthFollowers     []Follower      // by served model: tokens of prompts and answers
@@ -36,7 +38,8 @@ type saturatedSpan struct {
 	work         float64       // work finished since countedSince, in seconds as predicted
 }
 
-// newCalibrator returns a calibrator, which corrects the estimators of completion times by what the instances do.
+// newCalibrator returns a calibrator, which corrects the estimators of completion times by what the instances do. Followers learn the
+// corrections: running means of the throughput, of the pace (the time between starts over the expected time) and of the lengths.
 // Without Options.FollowInstances it does nothing. Otherwise the fleet's Tables.RCT must be a copy for this policy alone, because the
 // calibrator changes it. Lists of 2*len(Models) have two entries for each served model: regular requests and mega prompts, which are many
 // times longer.
@@ -46,18 +49,20 @@ func newCalibrator(groups *groupTable) calibrator {
 		return calibrator
 	}
 
-	// Everything is as calibrated at first. There are followers for each network on each kind of device, and two kinds of requests for each model.
+	// The plan's estimators hold at first. Throughput and pace are followed for each network on each kind of device.
 	tables := groups.fleet.tables
-	calibrator.calibrated, calibrator.waitQuantile = slices.Clone(groups.fleet.queueTables.RCT), &WaitQuantile{}
+	calibrator.planEstimators, calibrator.waitQuantile = slices.Clone(groups.fleet.queueTables.RCT), &WaitQuantile{}
 	calibrator.throughputFollowers, calibrator.paceFollowers = make([]Follower, len(tables.Networks)*len(tables.Kinds)), make([]Follower, len(tables.Networks)*len(tables.Kinds))
 	calibrator.lengthFollowers, calibrator.saturatedSpans = make([]Follower, len(tables.Models)), make([]saturatedSpan, len(groups.fleet.instances))
 	for range groups.fleet.instances {
+		// observeStarts sets the follower of the pace (nil here), because it depends on the network that the instance holds then.
 		calibrator.startForecasts = append(calibrator.startForecasts, NewForecast(2*len(tables.Models), calibrator.waitQuantile, nil))
 	}
 	for range tables.Kinds {
 		calibrator.workBeforePace, calibrator.workWithPace = append(calibrator.workBeforePace, make([]RequestWork, 2*len(tables.Models))), append(calibrator.workWithPace, make([]RequestWork, 2*len(tables.Models)))
 	}
-	calibrator.updateRequestWork()
+	calibrator.updateRequestWork() // sets workWithPace
+	// No pace has been observed, so the expected work is the same before it is corrected by the pace and after.
 	for kind := range calibrator.workBeforePace {
 		copy(calibrator.workBeforePace[kind], calibrator.workWithPace[kind])
 	}
@@ -79,7 +84,8 @@ func (c *calibrator) updateRequestWork() {
 }
 
 // observeStarts observes the requests that were dispatched by the actions from firstAction on.
-// Starts on a saturated instance show how well waits are forecast, and how much time passes between them. It is called after every event.
+// Starts on a saturated instance (requests wait for it, and it has no capacity for them) show how well waits are forecast, and the pace: the
+// time between starts relative to the expected work of the requests. It is called after every event.
 func (c *calibrator) observeStarts(now time.Duration, actions *policy.Actions, firstAction int) {
 	if !c.enabled {
 		return
@@ -91,24 +97,29 @@ func (c *calibrator) observeStarts(now time.Duration, actions *policy.Actions, f
 		}
 		request := &c.requests.byNumber[actions.Tasks[action.TaskFirst]]
 		if queueIndex := request.instanceIndex; c.saturatedSpans[queueIndex].isOpen {
-			// The forecast learns the pace of the network that the instance holds.
+			// The instance may have changed its network since the last start, so its forecast is given the pace of the present one.
 			kind := requestKind(request.model, c.fleet.isMegaPrompt(request))
 			instance := &c.fleet.instances[queueIndex]
 			deviceKind, forecast := c.fleet.kindOf(instance), &c.startForecasts[queueIndex]
 			forecast.Pace = &c.paceFollowers[c.followerIndex(c.saturatedSpans[queueIndex].network, deviceKind)]
-			forecast.ObserveStart(toSeconds(now), len(instance.runningBatches), kind, float64(request.promptTokens), c.workBeforePace[deviceKind][kind], c.workWithPace[deviceKind], c.groups.options.Objective.CommonSD)
+
+			// The pace is measured against the work of this request before the pace corrects it. A forecast of later starts uses the corrected work of
+			// all kinds of requests on this kind of device.
+			workBeforePace, correctedWorks := c.workBeforePace[deviceKind][kind], c.workWithPace[deviceKind]
+			forecast.ObserveStart(toSeconds(now), len(instance.runningBatches), kind, float64(request.promptTokens), workBeforePace, correctedWorks, c.groups.options.Objective.CommonSD)
 		}
 	}
 }
 
 // observeTokens records that a request, given by its number, has produced this many tokens in all on the instance of a queue.
-// If that is saturated, it adds to its work what the plan's estimator predicts for the new tokens: Beta seconds for each and, with the
-// first, Alpha for each prompt token.
+// If the instance is saturated (requests wait for it, and it has no capacity for them), the time that the plan's estimator predicts for the
+// new tokens is added to the work of its open saturatedSpan: Beta seconds for each and, with the first, Alpha for each prompt token.
 func (c *calibrator) observeTokens(queueIndex, requestNumber, tokens int32) {
 	request := &c.requests.byNumber[requestNumber]
 	if c.enabled && c.saturatedSpans[queueIndex].isOpen && tokens > request.producedTokens {
-		// The plan's estimator, because followers learn how much the times differ from it.
-		estimator := &c.calibrated[c.fleet.estimatorIndex(request.model, c.fleet.isMegaPrompt(request), c.fleet.kindOf(&c.fleet.instances[queueIndex]))]
+		// The work is predicted by the plan's estimator, not by the corrected one, because the throughput's follower learns how much longer than
+		// that the instance takes.
+		estimator := &c.planEstimators[c.fleet.estimatorIndex(request.model, c.fleet.isMegaPrompt(request), c.fleet.kindOf(&c.fleet.instances[queueIndex]))]
 		work := estimator.Beta * float64(tokens-request.producedTokens)
 		if request.producedTokens == 0 {
 			work += estimator.Alpha * float64(request.promptTokens)
@@ -183,6 +194,8 @@ func (c *calibrator) updateEstimators(now time.Duration) {
 	if !c.enabled {
 		return
 	}
+
+	// Give the followers what was measured in saturated spans that have not ended, so that they need not wait for the end.
 	for queueIndex := range c.saturatedSpans {
 		if c.saturatedSpans[queueIndex].isOpen {
 			c.countWork(now, int32(queueIndex))
@@ -199,15 +212,19 @@ func (c *calibrator) updateEstimators(now time.Duration) {
 		}
 	}
 
-	// Widen or narrow the starts' standard deviations.
+	// Widen or narrow the standard deviations of starts by how late starts were observed to be. A start varies by the work ahead of it
+	// (startSDScale corrects that, see setCosts) and by the error of the throughput (CommonSD).
 	if scale := c.waitQuantile.Scale(); math.Abs(scale-c.groups.startSDScale) > minWidthChange*c.groups.startSDScale {
-		c.groups.startSDScale, c.groups.problem.CommonSD, anyChanged = scale, c.groups.options.Objective.CommonSD*scale, true
+		c.groups.startSDScale = scale
+		c.groups.problem.CommonSD = c.groups.options.Objective.CommonSD * scale
+		anyChanged = true
 	}
 	if !anyChanged {
 		return
 	}
 
-	// Compute the costs of all groups anew.
+	// Compute the costs of all groups anew. The change is counted, so that the replanner does not skip the next search as one that would see
+	// nothing new.
 	c.groups.instanceChanges++
 	c.updateRequestWork()
 	for groupIndex := range c.groups.members {
@@ -217,13 +234,14 @@ func (c *calibrator) updateEstimators(now time.Duration) {
 	}
 }
 
-// updateEstimator corrects the estimator of a served model on a kind of device, for regular requests or mega prompts (many times longer):
-// it is that of the plan, corrected by the observed throughput, lengths and pace (the time between starts over the expected one).
-// It reports whether the estimator in use changed; small changes are passed over. workBeforePace keeps the expected work without the pace,
-// because the pace is measured against it. Mega prompts are no samples of lengths, so these do not correct their estimator.
+// updateEstimator sets the estimator (RCT, of request completion times) of a served model on a kind of device, for regular requests or mega
+// prompts (many times longer), to that of the plan, corrected by the observed throughput, lengths and pace (the time between starts over
+// the expected one). It reports whether the estimator in use changed; small changes are passed over. workBeforePace keeps the expected work
+// without the pace, because the pace is measured against it. Only regular requests are samples of lengths, so the observed lengths do not
+// correct the estimator of mega prompts.
 func (c *calibrator) updateEstimator(model int32, isMegaPrompt bool, kind int32) (changed bool) {
 	index, follower := c.fleet.estimatorIndex(model, isMegaPrompt, kind), c.followerIndex(c.fleet.networkOf(model), kind)
-	estimator := c.throughputFollowers[follower].Adjust(c.calibrated[index])
+	estimator := c.throughputFollowers[follower].Adjust(c.planEstimators[index])
 	if !isMegaPrompt {
 		estimator = c.lengthFollowers[model].Adjust(estimator)
 	}
@@ -232,7 +250,7 @@ func (c *calibrator) updateEstimator(model int32, isMegaPrompt bool, kind int32)
 	c.workBeforePace[kind][requestKind(model, isMegaPrompt)] = estimator.RequestWork()
 	estimator = c.paceFollowers[follower].WithPace(estimator)
 
-	// Small changes are not worth new costs of all groups.
+	// Small changes are not worth new costs of all groups. Compare the mean work of one request.
 	current := &c.fleet.queueTables.RCT[index]
 	oldWork, _ := current.Work(1)
 	newWork, _ := estimator.Work(1)

@@ -27,12 +27,12 @@ type sloClass struct {
 	priority  int32         // lower is served first
 }
 
-// newSLOClass returns the SLO class of a served model, whose milestone is the point of a request to which its SLO applies.
-// That is the point of the SLO's figure or, if there is an SLO on waiting that asks for an earlier start, the start itself (appendix A.3).
-// The estimator gives the times to the milestone. An SLO on the time per token (TPOT) is met by a limit on the requests that run at once,
-// so only a default limit on the start remains here.
+// newSLOClass returns the SLO class of a served model, whose milestone is the point of a request to which its SLO applies: the first token
+// for an SLO on the time to it (TTFT), and the whole answer if the SLO names no figure. If an SLO on waiting asks for an earlier start, the
+// milestone is the start itself (QLM's appendix A.3). The estimator gives the times to the milestone. An SLO on the time per token (TPOT) is
+// met by a limit on the requests that run at once, so only a default limit on the start remains here.
 func newSLOClass(model *policy.Model, estimator *RCT) sloClass {
-	class := sloClass{priority: model.Priority}
+	class := sloClass{priority: model.Priority, milestone: atAnswer} // dueAfter 0 stands for the request's deadline, which follows from model.SLO
 	switch model.SLOFigure {
 	case formats.FigureTTFT:
 		class.milestone = atFirstToken
@@ -40,9 +40,11 @@ func newSLOClass(model *policy.Model, estimator *RCT) sloClass {
 		class.milestone, class.dueAfter = atStart, defaultStartLimit
 	}
 
-	// Both milestones are compared by the latest start that they allow.
+	// Compare the two SLOs by the latest start that they allow, from the arrival. A time per token is far below the default limit on the start
+	// (dueAfter), so the maximum is the limit of a TPOT class, and model.SLO of all others.
 	milestoneTime, _ := estimator.timeToMilestone(class.milestone)
-	if latest := toSeconds(max(model.SLO, class.dueAfter)) - milestoneTime; model.WaitSLO > 0 && toSeconds(model.WaitSLO) < latest {
+	latestStart := toSeconds(max(model.SLO, class.dueAfter)) - milestoneTime
+	if model.WaitSLO > 0 && toSeconds(model.WaitSLO) < latestStart {
 		class.milestone, class.dueAfter = atStart, model.WaitSLO
 	}
 	return class
@@ -55,7 +57,7 @@ func newSLOClasses(planTables *policy.Tables, queueTables *Tables) []sloClass {
 	for model := range classes {
 		estimator := &RCT{} // all times are 0 if no kind has one
 		for kind := range planTables.Kinds {
-			if candidate := queueTables.Estimator(len(planTables.Kinds), int32(model), false, int32(kind)); candidate.Batch > 0 {
+			if candidate := queueTables.Estimator(len(planTables.Kinds), int32(model), regularRequest, int32(kind)); candidate.Batch > 0 {
 				estimator = candidate
 				break
 			}

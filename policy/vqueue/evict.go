@@ -12,7 +12,7 @@ const (
 	maxHeadLateness     = 0.6              // latest that the head may be, relative to its residence
 	maxHeadSlack        = 4 * time.Second  // longest time that an urgent head could still wait
 	minDeadlineGap      = 60 * time.Second // least time from the head's deadline to the victim's
-	minVictimResidences = 3                // least time from now to the victim's deadline, in residences
+	minVictimResidences = 3                // least time from now to the victim's deadline, in residences of the head, behind which the victim runs again
 	maxEvictions        = 3                // per request
 	minSwitchGain       = 1.5              // requests that a change of network saves, relative to those that it makes late
 )
@@ -24,25 +24,26 @@ type evictor struct {
 	groups   *groupTable
 }
 
-// evictForHead evicts the running request with the latest deadline from an instance's full batch, if the request to serve next (head) is
-// urgent. Nothing is evicted if the head still has much time, is hopelessly late, or could not run anyway because its class is at its cap.
-// The evicted request's deadline must be later than the head's by minDeadlineGap and leave time to run again.
-// It is called when the instance cannot take the head.
+// evictForHead evicts the running request with the latest deadline from an instance that cannot take the request to serve next (head), if
+// that is urgent. Nothing is evicted if the head still has much time, is hopelessly late, or could not run anyway because its class is at its cap.
+// The evicted request's deadline must be later than the head's by minDeadlineGap and leave time to run again behind the head.
 func (e *evictor) evictForHead(now time.Duration, instance *instance, head *request, actions *policy.Actions) {
 	if !e.fleet.operations.evict.enabled {
 		return
 	}
 	headResidence, headLeadTime, headPriority := e.fleet.residence(instance, head.model), e.fleet.leadTime(instance, head.model), e.fleet.classes[head.model].priority
 
-	// The head must be urgent, and not hopelessly late. slack is how long it could still wait before it starts; its residence is the time
-	// from its start to its answer, its lead time that to the point to which its SLO applies.
+	// The head must be urgent, and not hopelessly late. slack is how long it could still wait before it starts. Its residence is the time
+	// from its start to its answer, and its lead time the time from its start to the point to which its SLO applies.
 	slack := head.deadline - now - headLeadTime
-	if slack > maxHeadSlack || float64(slack) < -maxHeadLateness*float64(headResidence) || e.fleet.atCap(instance, head.model) {
+	hasTime, isHopeless := slack > maxHeadSlack, float64(slack) < -maxHeadLateness*float64(headResidence)
+	if hasTime || isHopeless || e.fleet.atCap(instance, head.model) {
 		return
 	}
 
 	// Find the batch of the request with the latest deadline that is not more important than the head (a smaller priority number is more
-	// important). -1 means that none has a deadline late enough.
+	// important). A request that has reached the point to which its SLO applies counts with a later deadline (effectiveDeadline), since it can
+	// no longer be late. -1 means that none has a deadline late enough.
 	victim, latest := int32(-1), max(head.deadline+minDeadlineGap, now+minVictimResidences*headResidence)
 	for _, batchNumber := range instance.runningBatches {
 		request := &e.requests.byNumber[e.requests.requestOfBatch[batchNumber]]
@@ -82,7 +83,8 @@ func (e *evictor) evictAllForHead(now time.Duration, queueIndex, head int32, act
 	instance, group := &e.fleet.instances[queueIndex], &e.groups.members[head]
 	headResidence, headLeadTime, loadTime := e.fleet.residence(instance, group.model), e.fleet.leadTime(instance, group.model), e.fleet.changeTime(instance, e.groups.problem.Groups[head].Model)
 
-	// Find how long the batch would take to run out. If one request of it may not be evicted, none is.
+	// Find how long the batch takes to run out, and to run again after an eviction: at most about the longest residence (mean time from start
+	// to answer) of its requests. If one of them may not be evicted, none is.
 	drainTime := time.Duration(0)
 	for _, batchNumber := range instance.runningBatches {
 		request := &e.requests.byNumber[e.requests.requestOfBatch[batchNumber]]
@@ -92,11 +94,12 @@ func (e *evictor) evictAllForHead(now time.Duration, queueIndex, head int32, act
 		}
 	}
 
-	// Compare the requests saved with those made late. The batch returns only after both changes of network and the head's own batch, and then
-	// runs again. More than one request must be won beyond the required gain, so that small differences evict nothing.
-	firstDone, returnsAt := now+loadTime+headLeadTime, now+2*loadTime+headResidence+drainTime
+	// Compare the requests saved with those made late. The first member of the head reaches the point to which its SLO applies a lead time
+	// after the load. The batch comes back only after both changes of network and one residence of the head, and then runs for drainTime again.
+	// The saved requests must exceed minSwitchGain times the delayed ones by more than one, so that small differences evict nothing.
+	firstDone, batchEndsAt := now+loadTime+headLeadTime, now+2*loadTime+headResidence+drainTime
 	savedRequests := float64(e.requestsSavedByEviction(instance, group, firstDone, drainTime))
-	delayedRequests := float64(e.requestsDelayedByEviction(instance, now, returnsAt))
+	delayedRequests := float64(e.requestsDelayedByEviction(instance, now, batchEndsAt))
 	if savedRequests <= minSwitchGain*delayedRequests+1 {
 		return
 	}
@@ -105,12 +108,12 @@ func (e *evictor) evictAllForHead(now time.Duration, queueIndex, head int32, act
 	}
 }
 
-// requestsDelayedByEviction returns how many running requests of an instance become late if they are evicted now and run again only at
-// returnsAt. Requests that are late already do not count.
-func (e *evictor) requestsDelayedByEviction(instance *instance, now, returnsAt time.Duration) int {
+// requestsDelayedByEviction returns how many running requests of an instance become late if they are evicted now and, because they run again
+// later, end only at endsAt. Requests that are late already do not count.
+func (e *evictor) requestsDelayedByEviction(instance *instance, now, endsAt time.Duration) int {
 	delayedCount := 0
 	for _, batchNumber := range instance.runningBatches {
-		if deadline := e.effectiveDeadline(&e.requests.byNumber[e.requests.requestOfBatch[batchNumber]]); deadline > now && deadline < returnsAt {
+		if deadline := e.effectiveDeadline(&e.requests.byNumber[e.requests.requestOfBatch[batchNumber]]); deadline > now && deadline < endsAt {
 			delayedCount++
 		}
 	}

@@ -1,6 +1,9 @@
 package vqueue
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // exchangePieces is one move of the search (simulated annealing).
 // It swaps a random piece of one queue with a piece of another, or moves a piece within its queue.
@@ -53,7 +56,8 @@ func (s *Search) randomPiece(queueLength int) (start, end int) {
 }
 
 // swapPieces swaps random pieces of two queues, given by their indexes, if the groups can run there.
-// The queues are saved before, so that the caller can restore them. Each entry behind the start of a piece counts half as search work.
+// The queues are saved before, so that the caller can restore them; no queue may have been saved in this move so far. As search work, which
+// bounds the search, each entry whose cost is recomputed counts half a position.
 func (s *Search) swapPieces(queueA, queueB int32) {
 	assignment := &s.current
 	entriesA, entriesB := assignment.queues[queueA].entries, assignment.queues[queueB].entries
@@ -63,7 +67,8 @@ func (s *Search) swapPieces(queueA, queueB int32) {
 		return
 	}
 
-	// Join the pieces from copies of both queues, which are the last two that were saved.
+	// Write both queues anew in their memory, from the copies that saveQueue appends to savedOrders. entriesA and entriesB keep their old
+	// lengths, but no longer the old entries.
 	s.saveQueue(queueA)
 	s.saveQueue(queueB)
 	oldEntriesA, oldEntriesB := s.savedOrders[len(s.savedQueues)-2].entries, s.savedOrders[len(s.savedQueues)-1].entries
@@ -82,7 +87,8 @@ func (s *Search) swapPieces(queueA, queueB int32) {
 	assignment.searchWork += int64(len(entriesA)-startA+len(entriesB)-startB)/2 + 1
 }
 
-// movePiece moves a random piece of a queue to another position of it. The queue is saved before, so that the caller can restore it.
+// movePiece moves a random piece of a queue to another position of it. The queue is saved before, so that the caller can restore it; it may
+// not have been saved in this move so far. As search work, which bounds the search, each entry whose cost is recomputed counts half a position.
 func (s *Search) movePiece(queueIndex int32) {
 	assignment := &s.current
 	entries := assignment.queues[queueIndex].entries
@@ -93,26 +99,15 @@ func (s *Search) movePiece(queueIndex int32) {
 		return
 	}
 
-	// Rebuild the queue from its copy, the last one saved: the entries that stay, with the piece before number insertPosition of them.
+	// Take the piece out of the queue, and insert it among the other entries, from the copy that saveQueue appends to savedOrders.
 	s.saveQueue(queueIndex)
 	oldEntries := s.savedOrders[len(s.savedQueues)-1].entries
-	entries = entries[:0]
-	for i := range remainingCount + 1 { // i counts the entries that stay
-		if i == insertPosition {
-			entries = append(entries, oldEntries[pieceStart:pieceEnd]...)
-		}
-		if i == remainingCount {
-			break
-		}
-		if i < pieceStart {
-			entries = append(entries, oldEntries[i])
-		} else {
-			entries = append(entries, oldEntries[i+pieceEnd-pieceStart])
-		}
-	}
+	entries = append(append(entries[:0], oldEntries[:pieceStart]...), oldEntries[pieceEnd:]...)
+	entries = slices.Insert(entries, insertPosition, oldEntries[pieceStart:pieceEnd]...)
 	assignment.queues[queueIndex].entries = entries
-	assignment.updateCosts(queueIndex, min(pieceStart, insertPosition))
-	assignment.searchWork += int64(len(entries)-min(pieceStart, insertPosition))/2 + 1
+	firstChanged := min(pieceStart, insertPosition)
+	assignment.updateCosts(queueIndex, firstChanged)
+	assignment.searchWork += int64(len(entries)-firstChanged)/2 + 1
 }
 
 // allCanRun reports whether all groups of a piece of some queue can run in the queue queueIndex.

@@ -10,9 +10,9 @@ import (
 
 // Expectation is the service that a request would get if it arrived now.
 type Expectation struct {
-	StartsAt, AnsweredAt time.Duration // expected times of its start and of its class's milestone (usually the answer)
-	LateProbability      float64       // probability that it misses its deadline
-	WaitingRequests      int           // number of requests that wait
+	StartsAt, MilestoneAt time.Duration // expected times of its start and of its class's milestone (usually the answer)
+	LateProbability       float64       // probability that it misses its deadline
+	WaitingRequests       int           // number of requests that wait
 	// RefusalReason says why the request should be refused: with a QueueLimit because the queue is full, with DropLate
 	// because the request is more likely late than not. RetryAfter is the time after which it is worthwhile to ask
 	// again; 0 if unknown.
@@ -26,24 +26,28 @@ const maxLateProbability = 0.5
 // Expect returns the service that a request would get if it arrived now: a request of a served model and client, with this many prompt
 // tokens and this deadline. It has no effect on later decisions.
 func (p *Policy) Expect(now time.Duration, model, prompt, client int32, deadline time.Duration) Expectation {
-	expectation := Expectation{StartsAt: now, AnsweredAt: now, WaitingRequests: p.requests.waitingRequests()}
+	expectation := Expectation{StartsAt: now, MilestoneAt: now, WaitingRequests: p.requests.waitingRequests()}
 	if p.groups.options.Rule == VirtualQueues {
 		p.placer.estimateStart(&expectation, now, model, prompt, client, deadline)
 	}
 
-	// A client of a full queue may try again once a request is answered, and one of a request that is likely late when that would be in time.
+	// If too many requests wait, the client may ask again once one of them is answered. If the request is likely to be late, it may ask again
+	// after the time by which the request would be late: its deadline is then later by as much. If the deadline is over, that time counts from
+	// now.
 	switch {
 	case p.groups.options.QueueLimit > 0 && expectation.WaitingRequests >= p.groups.options.QueueLimit:
 		expectation.RefusalReason, expectation.RetryAfter = policy.ReasonQueueFull, p.placer.timePerRequest(model)
 	case p.groups.options.DropLate && expectation.LateProbability > maxLateProbability:
-		expectation.RefusalReason, expectation.RetryAfter = policy.ReasonDeadline, expectation.AnsweredAt-max(deadline, now)
+		expectation.RefusalReason, expectation.RetryAfter = policy.ReasonDeadline, expectation.MilestoneAt-max(deadline, now)
 	}
 	return expectation
 }
 
 // estimateStart estimates when a request would start at the position of the queue where it would join, and sets the times of the
-// expectation and the probability that it is late. The request is not added: the probe group, which is in no queue, stands for it and is
-// restored afterwards. It is called when a client asks what a request would get, before it sends one.
+// expectation and the probability that it is late. It adds up the work before that position, then corrects the start for an idle instance and
+// for clients that take turns. The milestone of a request is the point to which its SLO applies.
+// The request is not added: the probe group, which is in no queue, stands for it and is restored afterwards. It is called when a client asks
+// what a request would get, before it sends one.
 func (p *placer) estimateStart(expectation *Expectation, now time.Duration, model, prompt, client int32, deadline time.Duration) {
 	// Save what the estimate changes, and restore it afterwards: the probe group with its costs, and the count of the positions looked at, by
 	// which searches are limited.
@@ -64,11 +68,12 @@ func (p *placer) estimateStart(expectation *Expectation, now time.Duration, mode
 	p.setProbe(&request, p.fleet.isMegaPrompt(&request))
 	queueIndex, position := p.cheapestProbePosition()
 	if queueIndex < 0 { // no instance that is up can serve it
-		expectation.LateProbability, expectation.AnsweredAt = 1, now+unplacedLateness*time.Second
+		expectation.LateProbability, expectation.MilestoneAt = 1, now+unplacedLateness*time.Second
 		return
 	}
 
-	// Compute its start: the end of the group before it, and a change of network.
+	// Compute its start: the end of the group before it, and a change of network. Its variance is that of all the work before it: an entry has
+	// the variance of its own start, to which that of its work is added.
 	queue, entries := &p.groups.problem.Queues[queueIndex], p.groups.assignment.queues[queueIndex].entries
 	startAt, variance, lastModel := max(queue.Start, toSeconds(now)), 0.0, queue.Model
 	if position > 0 {
@@ -78,7 +83,7 @@ func (p *placer) estimateStart(expectation *Expectation, now time.Duration, mode
 	}
 	cost, probe := p.groups.problem.Cost(p.probeGroup, queue.Kind), &p.groups.problem.Groups[p.probeGroup]
 
-	// At the front of an idle instance that holds the network it starts at once.
+	// At the front of an idle instance that holds the network it starts at once, whatever the queue's start says.
 	if instance := &p.fleet.instances[queueIndex]; position == 0 && instance.loadedNetwork == probe.Model && len(instance.runningBatches) == 0 {
 		startAt = toSeconds(now)
 	}
@@ -90,9 +95,10 @@ func (p *placer) estimateStart(expectation *Expectation, now time.Duration, mode
 		startAt = min(startAt, max(queue.Start, toSeconds(now))+queue.changeTime(queue.Model, probe.Model)+float64(aheadByTurns)*cost.Work)
 	}
 
-	// Compute the time of its milestone, the point to which its SLO applies, and the probability to reach that late. The time is normal, with
-	// the variances of the work ahead, of the time from its start to the milestone, and of the error of the throughput, which all work shares.
-	expectation.StartsAt, expectation.AnsweredAt = fromSeconds(startAt), fromSeconds(startAt+cost.Residence)
+	// Compute the time of its milestone and the probability to reach that late. The time is normal, with the variances of the work ahead, of the
+	// time from its start to the milestone, and of the error of the throughput, which all work shares (commonVariance). minVariance keeps the
+	// standard deviation above 0.
+	expectation.StartsAt, expectation.MilestoneAt = fromSeconds(startAt), fromSeconds(startAt+cost.Residence)
 	sd := math.Sqrt(variance + cost.ResidenceVar + p.groups.problem.commonVariance(startAt) + minVariance)
 	expectation.LateProbability = stoch.Phi((startAt + cost.Residence - toSeconds(deadline)) / sd)
 }

@@ -39,7 +39,7 @@ func TestExpectChangesNoDecision(t *testing.T) {
 	if !reflect.DeepEqual(plain.endTimes, asked.endTimes) {
 		t.Error("a policy that is asked decides otherwise")
 	}
-	if a.lastExpectation.StartsAt == 0 || a.lastExpectation.AnsweredAt <= a.lastExpectation.StartsAt || a.views == 0 {
+	if a.lastExpectation.StartsAt == 0 || a.lastExpectation.MilestoneAt <= a.lastExpectation.StartsAt || a.views == 0 {
 		t.Errorf("the last request expected %+v", a.lastExpectation)
 	}
 }

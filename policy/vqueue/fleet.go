@@ -119,10 +119,11 @@ func (f *instanceFleet) servesModel(instance *instance, model int32) bool {
 // kvNeed returns the tokens of KV memory that are reserved for a request while it runs: its prompt and the mean answer of its model, or its
 // own limit of the answer if that is less.
 func (f *instanceFleet) kvNeed(request *request) int64 {
-	// The mean answer is that of the first kind of device on which the model has an estimator: answers are as long on all kinds.
-	answerTokens := int32(0)
-	for kind := 0; kind < len(f.tables.Kinds) && answerTokens == 0; kind++ {
-		answerTokens = int32(f.queueTables.Estimator(len(f.tables.Kinds), request.model, false, int32(kind)).OutputMean)
+	// The mean answer is that of the first kind of device on which the model has an estimator: answers are as long on all kinds. Without an
+	// estimator the mean is 0, and no instance serves the model.
+	answerTokens, kindCount := int32(0), len(f.tables.Kinds)
+	for kind := 0; kind < kindCount && answerTokens == 0; kind++ {
+		answerTokens = int32(f.queueTables.Estimator(kindCount, request.model, regularRequest, int32(kind)).OutputMean)
 	}
 	if request.maxTokens > 0 {
 		answerTokens = min(answerTokens, request.maxTokens)

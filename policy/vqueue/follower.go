@@ -94,17 +94,19 @@ func (l *tokenMoments) blend(mean, variance, batch float64) (m, v float64) {
 	return m, max(meanSquare-m*m, 0)
 }
 
-// Adjust returns the calibrated estimator corrected by what was observed: its times are multiplied by the slowdown (measured time over
-// predicted time), its common error is that of the slowdown, and its lengths are blended with those of the answers seen.
-// Prefill stays as it is.
+// Adjust returns the calibrated estimator corrected by what was observed: the times per token are multiplied by the slowdown (measured time
+// over predicted time), the lengths are blended with those of the answers seen, and the common error (the relative standard deviation of
+// the throughput's error) becomes that of the slowdown, of which the calibrated error is a part until enough is measured.
+// Prefill, the time to the first token, is not observed and stays as it is.
 func (f *Follower) Adjust(estimator RCT) RCT {
 	factor := f.Slowdown()
 	estimator.Alpha, estimator.Beta, estimator.Intercept = estimator.Alpha*factor, estimator.Beta*factor, estimator.Intercept*factor
 	estimator.Decode *= factor
 	estimator.CommonSD = f.SlowdownSD(estimator.CommonSD)
 	if f.outputMoments.weight > 0 {
-		estimator.OutputMean, estimator.OutputVar = f.outputMoments.blend(estimator.OutputMean, estimator.OutputVar, max(estimator.Batch, 1))
-		estimator.PromptMean, estimator.PromptVar = f.promptMoments.blend(estimator.PromptMean, estimator.PromptVar, max(estimator.Batch, 1))
+		batch := max(estimator.Batch, 1) // the calibration counts as priorBatches of these at first
+		estimator.OutputMean, estimator.OutputVar = f.outputMoments.blend(estimator.OutputMean, estimator.OutputVar, batch)
+		estimator.PromptMean, estimator.PromptVar = f.promptMoments.blend(estimator.PromptMean, estimator.PromptVar, batch)
 	}
 	return estimator
 }

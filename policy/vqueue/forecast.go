@@ -94,10 +94,14 @@ func (f *Forecast) Reset() {
 }
 
 // ObserveStart is called when a saturated instance starts a request of a kind, at `now` in seconds, beside concurrentRequests that run.
-// It learns the pace (time between starts over the expected time). Each pending forecast predicts how long the work of some seconds of
-// starts will take, and is judged when that much work has started: then the quantile of the deviations moves. workBeforePace is the
-// expected work of the request before it is corrected by the pace. requestWorks has the corrected work of all kinds, which a forecast that
-// begins now keeps. commonSD is the relative error of the throughput, which all work shares.
+// It learns the pace: the time between two starts relative to the work that was expected between them.
+//
+// Work is the instance's time that requests are expected to take. Each pending forecast says that the requests which start from its own
+// start on take as long as their work. It is judged when the work of these requests has reached its depth (judgeAfter, in seconds): the
+// time that has passed then is later or earlier than the work, and by this deviation the quantile moves.
+//
+// workBeforePace is the expected work of the request before it is corrected by the pace. requestWorks has the corrected work of all kinds,
+// which a forecast that begins now keeps. commonSD is the relative error of the throughput, which all work shares.
 func (f *Forecast) ObserveStart(now float64, concurrentRequests, kind int, prompt float64, workBeforePace RequestWork, requestWorks []RequestWork, commonSD float64) {
 	// Skip the first batch, whose requests start at once.
 	f.starts++
@@ -111,16 +115,20 @@ func (f *Forecast) ObserveStart(now float64, concurrentRequests, kind int, promp
 	}
 	f.lastStart, f.expectedWork = now, workBeforePace.PerPromptToken*prompt+workBeforePace.PerRequest
 
-	// Update the forecasts: judge those that are due, restart them, and add the request's work to all.
+	// Update the forecasts: judge those that are due, restart them, and add the request's work to all. forecastWorks has, by kind of request,
+	// the work that was expected when the forecast began.
 	for i := range f.pending {
 		pending, forecastWorks := &f.pending[i], f.workOfForecast[i*f.requestKinds:][:f.requestKinds]
 		if pending.work >= pending.judgeAfter {
-			depth := forecastDepths[i/forecastsPerDepth]
+			depth := forecastDepths[i/forecastsPerDepth] // forecasts of one depth are neighbours
 			if pending.judgeAfter > 0 {
-				// It is due. Its error is the time that passed beyond the work, in standard deviations of that.
-				f.Quantile.Observe((now-pending.startedAt-pending.work)/math.Sqrt(pending.variance+commonSD*commonSD*pending.work*pending.work+minVariance), pending.width)
+				// It is due. Its deviation is the time that passed beyond the work, in standard deviations: those of the requests' own work, and
+				// commonSD of all of it. The quantile compares it with the width that it had when the forecast began.
+				sd := math.Sqrt(pending.variance + commonSD*commonSD*pending.work*pending.work + minVariance)
+				f.Quantile.Observe((now-pending.startedAt-pending.work)/sd, pending.width)
 			} else {
-				// The first forecasts of a depth are staggered, so that they are not all judged at once.
+				// The forecast has never begun (judgeAfter 0). The first ones of a depth get parts of it: number 0 of n an n-th, number 1 two n-ths.
+				// So they are not all judged at once.
 				depth *= float64(1+i%forecastsPerDepth) / forecastsPerDepth
 			}
 			*pending = pendingForecast{startedAt: now, judgeAfter: depth, width: f.Quantile.Width()}

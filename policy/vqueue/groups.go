@@ -38,7 +38,10 @@ type groupMembers struct {
 // newGroupTable returns a table without groups, with an empty queue for each instance, when a policy starts.
 // It keeps a list of open groups, which still take members: one for regular requests and one for mega prompts (many times longer) of each
 // model, in each queue or with OneOpenGroup in all queues together.
-// Costs of long queues are computed lazily for FCFS and EDF, because these rules do not use them.
+// FCFS and EDF place requests by arrival or deadline, and do not use the costs of groups. So in long queues costs are computed only when
+// something reads them (lazyCosts).
+// A served model is one SLO class of a model; the classes share its network (weights). Changes of network are by network (Problem.Models),
+// while open groups and caps are by served model. Standard deviations of starts count as estimated at first (startSDScale 1).
 func newGroupTable(fleet *instanceFleet, opt Options) *groupTable {
 	groups := &groupTable{fleet: fleet, requests: &requestTable{turns: newClientTurns(len(fleet.tables.Models))}, options: opt, startSDScale: 1, problem: Problem{Kinds: len(fleet.tables.Kinds), Models: len(fleet.tables.Networks), Objective: opt.Objective}}
 	for i := range fleet.instances {
@@ -260,15 +263,18 @@ func (t *groupTable) syncQueue(now time.Duration, queueIndex int32) {
 	instance, queue := &t.fleet.instances[queueIndex], &t.problem.Queues[queueIndex]
 	queue.Model, queue.Start = instance.loadedNetwork, toSeconds(now)
 
-	// If the batch is not full, members of the first groups can start at once.
-	drainTime := 0.0 // seconds until the running batch has ended, in the mean
+	// If the batch is not full, members of the first groups can start at once. drainTime is how long the running batch takes to end, in seconds:
+	// the mean residence (start to answer) of a model of the loaded network, all of which share its weights.
+	drainTime := 0.0
 	if instance.loadedNetwork >= 0 {
 		model := t.fleet.anyModelOf(instance.loadedNetwork)
 		drainTime = toSeconds(t.fleet.residence(instance, model))
 		if estimator := t.fleet.estimatorOn(instance, model, false); estimator.Batch > 0 && len(instance.runningBatches) < int(estimator.Batch) {
-			// For each request that fits into the batch, the work of one request need not be waited for.
+			// The search lets a group start when the work before it is done. A request that still fits into the batch waits for none, as if
+			// the queue had begun earlier by the mean work of a request.
 			workEach, _ := estimator.Work(1)
-			queue.Start -= (estimator.Batch - float64(len(instance.runningBatches))) * workEach
+			freePlaces := estimator.Batch - float64(len(instance.runningBatches))
+			queue.Start -= freePlaces * workEach
 		}
 	}
 
@@ -278,7 +284,7 @@ func (t *groupTable) syncQueue(now time.Duration, queueIndex int32) {
 		queue.Start = max(queue.Start, toSeconds(instance.loadStart+t.fleet.changeTime(instance, instance.loadingNetwork)))
 	}
 
-	// Changes of network wait for the batch to drain.
+	// Changes of network wait for the batch to drain. The entry of the loaded network is not read: staying with it takes no time (changeTime).
 	for network := range queue.Setup {
 		queue.Setup[network] = drainTime + toSeconds(t.fleet.changeTime(instance, int32(network)))
 		if !instance.isUp() || !t.fleet.isAllowed(instance, int32(network)) {

@@ -99,20 +99,23 @@ func (r *RCT) fitTail(measured []float64) {
 	r.TailScale = mean * (1 - r.TailShape)
 }
 
-// tailExceedance returns the probability that a residence (start to answer) in the tail exceeds the start of the tail by more than `excess`
-// seconds, by the fitted Pareto distribution. Near shape 0 that is an exponential one.
-// Without a fit (scale 0) it falls exponentially through the recorded tail.
+// tailExceedance returns the probability that a residence (start to answer) exceeds the start of the tail by more than `excess` seconds,
+// given that it is in the tail, by the fitted generalised Pareto distribution. Near shape 0 that is an exponential one; with a shape below 0
+// it ends at a largest residence. The receiver (RCT) estimates request completion times.
+// Without a fit (scale 0) the probability falls exponentially, at the rate that leads from the first recorded residence of the tail to the last.
 func (r *RCT) tailExceedance(excess float64) float64 {
 	residenceCount := len(r.Residences)
 	switch scale, shape := r.TailScale, r.TailShape; {
 	case scale == 0:
-		// The recorded residences are at the middles of equal parts, so number i is exceeded with probability 1 - (i+0.5)/residenceCount.
+		// The recorded residences are at the middles of equal parts, so number i is exceeded with probability 1 - (i+0.5)/residenceCount. Over
+		// the length of the recorded tail the probability falls from firstExceedance to lastExceedance, by which the exponential is determined.
 		lastExceedance, firstExceedance := 0.5/float64(residenceCount), 1-(float64(r.tailStart())+0.5)/float64(residenceCount)
-		return math.Exp(-excess * math.Log(firstExceedance/lastExceedance) / max(1e-9, r.Residences[residenceCount-1]-r.Residences[r.tailStart()]))
+		tailLength := max(1e-9, r.Residences[residenceCount-1]-r.Residences[r.tailStart()]) // above 0 even if all are equal
+		return math.Exp(-excess * math.Log(firstExceedance/lastExceedance) / tailLength)
 	case math.Abs(shape) < 1e-6:
 		return math.Exp(-excess / scale)
 	default:
-		return math.Pow(max(0, 1+shape*excess/scale), -1/shape)
+		return math.Pow(max(0, 1+shape*excess/scale), -1/shape) // 0 beyond the largest residence of a shape below 0
 	}
 }
 

@@ -78,31 +78,33 @@ func (p *Problem) commonVariance(atTime float64) float64 {
 	return sd * sd
 }
 
-// linearSlack returns by how many seconds a group that starts at a time with this mean and variance may start later while its cost grows
-// linearly, and by how much the cost then grows per second. A variance of up to addedVariance may be added to its start meanwhile.
-// If the cost is not linear at all, it returns zeros. A search uses it to add up the costs of many delayed groups without computing each.
+// linearSlack returns by how many seconds a group may start later while its cost grows linearly (slack), and by how much the cost then grows
+// per second (rate). start and variance are the mean and variance of its start in seconds. The result holds even if up to addedVariance is
+// added to that variance. If the cost is not linear, it returns zeros. A search uses it to add up the costs of many delayed groups without
+// computing each.
 func (p *Problem) linearSlack(group *Group, cost *Cost, start, variance, addedVariance float64) (slack, rate float64) {
 	// The cost of a group that is late as a whole or not at all is linear up to its deadline, and again after it.
 	// The common error grows with the time, so that a start that is a second later makes the group later by 1 + Z CommonSD seconds.
 	if p.LatenessRule != ByQuantiles {
-		lateBy := p.lateness(group, cost, start, variance+addedVariance)
 		if p.LatenessRule == ByCompletion {
-			rate = 1
+			rate = 1 // its cost is the lateness itself, in seconds
 		}
-		if lateBy <= lateTolerance {
-			return -lateBy / (1 + p.Z*p.CommonSD), rate
+		if lateBy := p.lateness(group, cost, start, variance+addedVariance); lateBy <= lateTolerance {
+			return -lateBy / (1 + p.Z*p.CommonSD), rate // it is in time even with the added variance, until the lateness is 0
 		}
-		lateBy = p.lateness(group, cost, start, variance)
-		if lateBy <= lateTolerance {
-			return 0, 0
+		if lateBy := p.lateness(group, cost, start, variance); lateBy <= lateTolerance {
+			return 0, 0 // only the added variance would make it late, so its cost may jump
 		}
+		// It is late already, and stays so.
 		if p.LatenessRule == ByMeans {
 			rate = group.Size * p.TardyWeight * (1 + p.Z*p.CommonSD)
 		}
 		return math.Inf(1), rate
 	}
 
-	// With quantiles it is linear while each member is certainly in time, or all are certainly late, by certainSDs standard deviations.
+	// With quantiles it is linear while each member is certainly in time, or all are certainly late, by certainSDs standard deviations. As in
+	// startCost, the variance is taken for all members at the middle of the work. Tardiness counts by the mean, so that its rate does not
+	// depend on the common error; a margin does, and grows by certainSDs CommonSD per second.
 	margin := certainSDs * math.Sqrt(variance+addedVariance+0.5*cost.Variance+cost.ResidenceVar+p.commonVariance(start+0.5*cost.Work))
 	answerAt := start + cost.Residence
 	earlySlack, surelyLate := math.Inf(1), true
@@ -121,10 +123,11 @@ func (p *Problem) linearSlack(group *Group, cost *Cost, start, variance, addedVa
 }
 
 // recomputeEntries computes starts, ends, costs and linear slacks of the entries (groups in order) of a queue from firstPosition on, and
-// the cost of the whole queue. It is called after a change there.
-// Insertions before an entry may add a variance of up to addedVariance, see linearSlack.
+// the cost of the whole queue. It is called after a change there. The linear slack of an entry is how many seconds later it may start while
+// its cost grows linearly, by costRate per second. It holds as long as insertions before the entry add a variance of at most addedVariance.
 func (p *Problem) recomputeEntries(queueIndex int32, order *queueOrder, firstPosition int, addedVariance float64) {
-	// The first entry follows the previous one, or the queue's start.
+	// The first entry follows the previous one, or the queue's start. An entry has the variance of its own start; behind it that of its work is
+	// added.
 	queue := &p.Queues[queueIndex]
 	startAt, variance, model := queue.Start, 0.0, queue.Model
 	if firstPosition > 0 {
@@ -145,21 +148,24 @@ func (p *Problem) recomputeEntries(queueIndex int32, order *queueOrder, firstPos
 		startAt, variance, model = entry.end, variance+cost.Variance, entry.model
 	}
 
-	// Compute from back to front the cost of the queue, and the least slack and total rate of each entry and all behind it.
-	sum, slack, rate := p.EndWeight*(startAt-queue.Start), math.Inf(1), 0.0
+	// Compute from back to front the cost of the queue, which begins with that of the time until it is empty (EndWeight), and for each entry
+	// the least slack and the total rate of it and all entries behind it.
+	queueCost, leastSlack, totalRate := p.EndWeight*(startAt-queue.Start), math.Inf(1), 0.0
 	for i := len(order.entries) - 1; i >= 0; i-- {
 		entry := &order.entries[i]
-		sum += entry.cost
-		slack, rate = min(slack, entry.slack), rate+entry.costRate
-		entry.suffixSlack, entry.suffixRate = slack, rate
+		queueCost += entry.cost
+		leastSlack, totalRate = min(leastSlack, entry.slack), totalRate+entry.costRate
+		entry.suffixSlack, entry.suffixRate = leastSlack, totalRate
 	}
-	order.cost, order.duration, order.isStale = sum, startAt-queue.Start, false
+	order.cost, order.duration, order.isStale = queueCost, startAt-queue.Start, false
 }
 
 // delayCost returns the increase in the cost of the entries of a queue (order), on a kind of device, from firstPosition on if they start
-// `shift` seconds later, with more variance. It stops once the sum reaches bound, which is as much as the caller would accept, or at an
-// entry from which on all costs are linear up to that shift (suffixSlack). From position linearFrom on costs count as linear in any case.
-func (p *Problem) delayCost(kind int32, order *queueOrder, firstPosition, linearFrom int, shift, variance, bound float64) float64 {
+// `shift` seconds later and addedVariance is added to the variance of their starts. It stops once the sum reaches bound, which is as much as
+// the caller would accept, or at an entry from which on all costs grow linearly up to that shift (suffixSlack, which allows for the added
+// variance of any group). From position linearFrom on costs are taken to grow linearly in any case, so that a caller can limit the time
+// that this takes; the length of the queue is no limit.
+func (p *Problem) delayCost(kind int32, order *queueOrder, firstPosition, linearFrom int, shift, addedVariance, bound float64) float64 {
 	sum := 0.0
 	for i := firstPosition; i < len(order.entries); i++ {
 		// suffixRate is by how much the costs of this and all later entries grow per second.
@@ -167,7 +173,7 @@ func (p *Problem) delayCost(kind int32, order *queueOrder, firstPosition, linear
 		if shift <= entry.suffixSlack || i == linearFrom {
 			return sum + entry.suffixRate*shift
 		}
-		sum += p.startCost(&p.Groups[entry.group], p.Cost(entry.group, kind), entry.start+shift, entry.variance+variance) - entry.cost
+		sum += p.startCost(&p.Groups[entry.group], p.Cost(entry.group, kind), entry.start+shift, entry.variance+addedVariance) - entry.cost
 		if sum >= bound {
 			return sum
 		}

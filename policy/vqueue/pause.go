@@ -31,9 +31,12 @@ type pausePricer struct {
 
 // shouldPause reports whether an instance should finish its batch before it starts the next prompts from its queue,
 // because prompts slow down the answers that run. It compares what the running requests gain with what the waiting
-// ones lose, in units of the objective. If the policy serves several networks, it returns false, because pauses
-// cost throughput there. An instance uses Beta/DecodeAlone of its time for each request that runs without prompts
-// beside it, and idles for the rest. Decode is the time per token with prompts beside it.
+// ones lose in a second of pause, in units of the objective. If the policy serves several networks, it returns false,
+// because pauses cost throughput there.
+//
+// Of the estimator's seconds per token, Decode is the time of a request with prompts beside it, DecodeAlone that without
+// prompts, and Beta the part of the instance's time that the token costs. So during a pause a request uses the share
+// Beta/DecodeAlone of the instance, and what all together do not use is idle.
 func (p *pausePricer) shouldPause(now time.Duration, queueIndex int32) bool {
 	instance := &p.fleet.instances[queueIndex]
 	if p.groups.options.Rule != VirtualQueues || p.groups.options.NoPausePricing || len(instance.runningBatches) == 0 || len(p.fleet.tables.Networks) > 1 {
@@ -49,10 +52,14 @@ func (p *pausePricer) shouldPause(now time.Duration, queueIndex int32) bool {
 			return false // the speed of the batch without prompts is not known, or is hardly higher
 		}
 		busyShare += estimator.Beta / estimator.DecodeAlone
+		// Decoding without prompts saves the part 1 - DecodeAlone/Decode of a token's time. That helps only a request whose SLO applies to the
+		// answer, and whose deadline is still ahead.
 		if timeLeft := toSeconds(request.deadline - now); request.isOpen && timeLeft > 0 && p.fleet.classes[request.model].milestone == atAnswer {
 			savedCost += latenessSlope(estimator, timeLeft) * (1 - estimator.DecodeAlone/estimator.Decode)
 		}
 	}
+
+	// The loss of those who wait counts waiterWeight times, because requests that arrive later wait behind them.
 	return savedCost > 0 && savedCost > waiterWeight*p.pauseCost(queueIndex, max(0, 1-busyShare))
 }
 
@@ -67,18 +74,21 @@ func latenessSlope(estimator *RCT, timeLeft float64) float64 {
 	return math.Exp(-timeLeft/remainingTime) / remainingTime
 }
 
-// pauseCost returns what a second of pause costs those who wait in a queue, in units of the objective.
-// Meanwhile the share idleShare of the instance is idle. The first group waits for the whole second, the others for that share.
+// pauseCost returns what it costs those who wait in a queue, in units of the objective, if the instance starts none of them for a second.
+// The requests that run go on meanwhile, and the share idleShare of the instance is idle: only by that share less work gets done, so only by
+// that share of a second the queue falls back. The first group, which would start now, waits for the whole second.
 // If nobody waits in the queue, only the delay of the queue's end counts.
 func (p *pausePricer) pauseCost(queueIndex int32, idleShare float64) float64 {
 	problem, order := &p.groups.problem, &p.groups.assignment.queues[queueIndex]
 	cost, kind := problem.EndWeight*idleShare, problem.Queues[queueIndex].Kind
 	if len(order.entries) > 0 {
-		// All groups wait for the share idleShare of the second. Their loss is averaged over priceHorizon, because a single second makes few
-		// requests late. The first group waits for the rest of the second, too.
+		// All groups wait for the share idleShare of the second, and the first group for the rest of it, too. The loss of all is averaged over a
+		// delay of priceHorizon seconds, because a single second makes few requests late.
 		head := &order.entries[0]
 		cost += (1 - idleShare) * (problem.startCost(&problem.Groups[head.group], problem.Cost(head.group, kind), head.start+1, head.variance) - head.cost)
-		cost += idleShare * problem.delayCost(kind, order, 0, maxPricedGroups, priceHorizon, 0, math.Inf(1)) / priceHorizon
+		const firstPosition, addedVariance = 0, 0
+		noBound := math.Inf(1)
+		cost += idleShare * problem.delayCost(kind, order, firstPosition, maxPricedGroups, priceHorizon, addedVariance, noBound) / priceHorizon
 	}
 	return cost
 }

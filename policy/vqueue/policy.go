@@ -143,8 +143,8 @@ func (p *Policy) handleArrival(now time.Duration, event *policy.Event, actions *
 		return
 	}
 
-	// Add it to a queue; no instance has state of it (-1). Serve its instance, then instances with an empty queue, which may borrow it.
-	queueIndex := p.enqueue(event.Req, -1)
+	// Add it to a queue; no instance has state of it. Serve its instance, then instances with an empty queue, which may borrow it.
+	queueIndex := p.enqueue(event.Req, noQueue)
 	if queueIndex < 0 {
 		return // no instance can serve it now, or a dispatcher (the rule of a baseline) decides about it
 	}
@@ -161,8 +161,12 @@ func (p *Policy) queueFull() bool {
 	return p.groups.options.QueueLimit > 0 && p.requests.waitingRequests() > p.groups.options.QueueLimit
 }
 
+// noQueue stands for no queue: no instance has KV state of a request.
+const noQueue = int32(-1)
+
 // enqueue adds a waiting request, given by its number, to a queue and returns the index of that, or -1 if no instance can serve the
-// request, see placer.placeRequest. With a dispatcher (the rule of a baseline), it is added to the dispatcher's list instead.
+// request, see placer.placeRequest. stateQueue is the queue of the instance that has its KV state, or noQueue.
+// With a dispatcher (the rule of a baseline), the request is added to the dispatcher's list instead.
 func (p *Policy) enqueue(requestNumber, stateQueue int32) int32 {
 	if p.dispatcher != nil {
 		p.dispatcher.AddWaiting(requestNumber)
@@ -198,7 +202,7 @@ func (p *Policy) handleFinish(now time.Duration, event *policy.Event, actions *p
 }
 
 // handleReturn handles a request that comes back from its instance without an answer, because it was evicted, refused, or failed.
-// It waits again, in the queue of that instance, where its state may be.
+// It waits again, in the queue of that instance, where its state may be. A queue and its instance have the same index.
 func (p *Policy) handleReturn(now time.Duration, event *policy.Event, actions *policy.Actions) {
 	requestNumber, queueIndex := p.server.removeBatch(event.Batch)
 	instance, request := &p.fleet.instances[queueIndex], &p.requests.byNumber[requestNumber]
@@ -210,21 +214,22 @@ func (p *Policy) handleReturn(now time.Duration, event *policy.Event, actions *p
 	switch policy.ReturnReason(event.Value) {
 	case policy.ReturnEvicted:
 		request.evictionCount++
-	case policy.ReturnFull:
+	case policy.ReturnFull: // the instance takes no further request while as many run, until the next tick
 		instance.refusalBatchCount = int32(len(instance.runningBatches))
 	case policy.ReturnNotLoaded:
 		instance.loadedNetwork = -1
-		p.groups.instanceChanges++
+		p.groups.instanceChanges++ // so that the next search is not skipped as one that would see nothing new
 	}
 
-	// Let it wait again, unless it was dropped meanwhile.
+	// Let it wait again, unless it was dropped meanwhile. After an eviction the instance can serve the request for which it was ordered. One that
+	// refused or failed would do the same again, so it is asked at the next event or tick.
 	if request.isOpen {
 		p.enqueue(requestNumber, queueIndex)
 	}
 	if policy.ReturnReason(event.Value) == policy.ReturnEvicted {
 		p.server.serveQueue(now, queueIndex, actions)
 	}
-	p.calibrator.observeLoad(now, queueIndex) // an instance that refused or failed is asked again at the next event or tick
+	p.calibrator.observeLoad(now, queueIndex) // the instance may be saturated now, or no longer
 }
 
 // handleLoaded handles the event that a network is loaded on an instance, whose queue is then served, or that the load failed: then it is
@@ -247,29 +252,31 @@ func (p *Policy) handleLoaded(now time.Duration, event *policy.Event, actions *p
 }
 
 // handleLoss handles the loss of an instance: the requests of its batches and of its queue go to other queues.
-// What their answers had so far is computed again.
+// The tokens that their answers had so far are lost with it.
 func (p *Policy) handleLoss(now time.Duration, device int32, actions *policy.Actions) {
 	queueIndex := p.fleet.instanceOf[device]
 	if queueIndex < 0 {
 		return
 	}
 	instance := &p.fleet.instances[queueIndex]
-	instance.isDeviceLost, instance.loadedNetwork, instance.loadingNetwork, instance.refusalBatchCount = true, -1, -1, 0
+	instance.isDeviceLost, instance.loadedNetwork, instance.loadingNetwork, instance.refusalBatchCount = true, -1, -1, 0 // it has refused nothing since
+
+	// Update the problem first: the lost instance then accepts no group, so that its requests join other queues.
 	p.groups.instanceChanges++
 	p.replanner.syncProblem(now)
 
-	// Abort its batches.
+	// Abort its batches, and let their requests start anew elsewhere: no other instance has state of them.
 	for len(instance.runningBatches) > 0 {
 		batchNumber := instance.runningBatches[len(instance.runningBatches)-1]
 		actions.List = append(actions.List, policy.Action{Kind: policy.Abort, Batch: batchNumber})
 		requestNumber, _ := p.server.removeBatch(batchNumber)
 		p.requests.byNumber[requestNumber].producedTokens = 0
 		if p.requests.byNumber[requestNumber].isOpen {
-			p.enqueue(requestNumber, -1)
+			p.enqueue(requestNumber, noQueue)
 		}
 	}
 
-	// Redistribute its queue, and serve the others.
+	// Redistribute its queue, end the measurement of its throughput, and serve the others.
 	p.redistributeQueue(queueIndex)
 	p.calibrator.observeLoad(now, queueIndex)
 	p.serveAll(now, actions)
@@ -289,7 +296,7 @@ func (p *Policy) redistributeQueue(queueIndex int32) {
 		p.groups.leaveGroup(requestNumber)
 	}
 	for _, requestNumber := range queued {
-		p.enqueue(requestNumber, -1)
+		p.enqueue(requestNumber, noQueue)
 	}
 }
 
@@ -329,7 +336,7 @@ func (p *Policy) requeueUnplaced() {
 	p.requests.unplaced = nil
 	for _, requestNumber := range unplaced {
 		p.requests.byNumber[requestNumber].isUnplaced = false
-		p.enqueue(requestNumber, -1)
+		p.enqueue(requestNumber, noQueue)
 	}
 }
 
@@ -342,7 +349,8 @@ func (p *Policy) serveAll(now time.Duration, actions *policy.Actions) {
 
 // handleTick is called by the periodic timer, each second or less often while nothing happens. It drops late
 // requests, updates estimators and the problem, serves all queues, and asks for a re-plan (a search for a better
-// order). Without open requests it stops the ticks.
+// order). Without open requests it stops the ticks. The scaler (which switches instances on and off) and the
+// dispatcher (the rule of a baseline, with one list for all instances) act at ticks, too, if there are any.
 func (p *Policy) handleTick(now time.Duration, actions *policy.Actions) {
 	p.dropLate(now, actions)
 	instancesAdded := p.scaler != nil && p.scaler.Tick(now, p.violationLikely(now))
@@ -355,23 +363,28 @@ func (p *Policy) handleTick(now time.Duration, actions *policy.Actions) {
 	p.calibrator.updateEstimators(now)
 	p.replanner.syncProblem(now)
 	if instancesAdded {
-		p.groups.instanceChanges++
+		p.groups.instanceChanges++ // so that grantReplan does not skip the search as one that would see nothing new
 		p.requeueUnplaced()
 	}
 	if p.dispatcher != nil {
 		p.dispatcher.Tick(now)
 	}
 
-	// Serve all queues, also of instances that failed or refused.
+	// Serve all queues. Instances whose last load failed, or that refused a request (refusalBatchCount), are asked again.
 	for i := range p.fleet.instances {
 		p.fleet.instances[i].loadFailed, p.fleet.instances[i].refusalBatchCount = false, 0
 		p.server.serveQueue(now, int32(i), actions)
 	}
 
-	// Schedule the next tick and a re-plan.
-	p.ticks.scheduleNext(now, p.dispatcher == nil && p.scaler == nil && len(p.requests.unplaced) == 0, actions)
+	// Schedule the next tick. Ticks may become rarer while instances do nothing, unless a dispatcher or a scaler acts at them or an unplaced
+	// request waits to be dropped at one.
+	mayRest := p.dispatcher == nil && p.scaler == nil && len(p.requests.unplaced) == 0
+	p.ticks.scheduleNext(now, mayRest, actions)
+
+	// Ask for a re-plan, with ReplanOnViolation only if a group in the queues is likely to be late, and if it is worthwhile.
 	usesSearch := p.groups.options.Rule == VirtualQueues && !p.groups.options.NoReplan
-	if usesSearch && (!p.groups.options.ReplanOnViolation || p.replanner.violationLikely()) && p.replanner.grantReplan() {
+	isDue := !p.groups.options.ReplanOnViolation || p.replanner.violationLikely()
+	if usesSearch && isDue && p.replanner.grantReplan() {
 		actions.List = append(actions.List, policy.Action{Kind: policy.Replan})
 	}
 }

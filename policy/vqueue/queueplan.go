@@ -20,7 +20,8 @@ var rulesByName = map[string]QueueRule{Name: VirtualQueues, "fcfs": FCFS, "edf":
 func Names() []string { return slices.Sorted(maps.Keys(rulesByName)) }
 
 // Compile adds the instances of a plan of queues to its tables, and its estimators if it has some.
-// Without estimators the policies of this package refuse the tables.
+// Without estimators the policies of this package refuse the tables. An estimator (RCT) gives the times of requests of a served model on a
+// kind of device. There are two: for regular requests, and for mega prompts, which have MegaTokens tokens or more.
 func Compile(plan *formats.Plan, planTables *policy.Tables) error {
 	queuePlan := formats.QueueOf(plan)
 	if err := planTables.AddInstances(queuePlan, plan.Pools); err != nil {
@@ -30,7 +31,7 @@ func Compile(plan *formats.Plan, planTables *policy.Tables) error {
 		return nil
 	}
 
-	// Add the estimators, and the devices that may serve each network.
+	// Add the estimators, and the devices that may serve each network: those with KV memory for it.
 	queueTables := &Tables{RCT: make([]RCT, 2*len(planTables.Models)*len(planTables.Kinds)), MegaTokens: make([]int32, len(planTables.Models)), AllowedDevices: make([][]int32, len(planTables.Networks))}
 	for modelIndex := range planTables.Models {
 		for kindIndex, kind := range planTables.Kinds {
@@ -39,13 +40,13 @@ func Compile(plan *formats.Plan, planTables *policy.Tables) error {
 	}
 	for deviceIndex := range planTables.Devices {
 		for network, serverCosts := range planTables.Instances[deviceIndex].Server.Costs {
-			if serverCosts.KVTokens > 0 {
+			if serverCosts.KVTokens > 0 { // 0 means that the network does not run there
 				queueTables.AllowedDevices[network] = append(queueTables.AllowedDevices[network], int32(deviceIndex))
 			}
 		}
 	}
 
-	// Add caps of classes, limits for SLOs on the time per token, and a check.
+	// Add caps of classes and limits for SLOs on the time per token. What the policies cannot follow is noted, and refused when one is made.
 	queueTables.setCaps(queuePlan, planTables)
 	queueTables.setConcurrency(planTables)
 	queueTables.unsupported = findUnsupported(queuePlan, queueTables, planTables)
@@ -57,7 +58,7 @@ func Compile(plan *formats.Plan, planTables *policy.Tables) error {
 // other models or devices are passed over. Mega prompts are many times longer than others.
 // Without an estimate for them, the regular one is used. name and device are the names of the model and the kind in the plan.
 func (t *Tables) setEstimators(list []formats.QueueEstimate, model int32, name string, kind int32, device string, kinds int) {
-	regular, mega := t.Estimator(kinds, model, false, kind), t.Estimator(kinds, model, true, kind)
+	regular, mega := t.Estimator(kinds, model, regularRequest, kind), t.Estimator(kinds, model, megaPrompt, kind)
 	for i := range list {
 		switch estimate := &list[i]; {
 		case estimate.Model != name || estimate.Device != device: // it is for others
@@ -73,7 +74,8 @@ func (t *Tables) setEstimators(list []formats.QueueEstimate, model int32, name s
 }
 
 // estimatorFrom converts a plan's estimate of completion times to the policy's estimator: nanoseconds and microseconds to seconds, standard
-// deviations to variances.
+// deviations of lengths to variances. NoiseNS is a variance per time waited (squared ns per ns), so that it has the unit of a time.
+// Each field has the same meaning as the one from which it is set: Alpha and Beta are the times per token of prompt and output.
 func estimatorFrom(estimate *formats.QueueEstimate) RCT {
 	estimator := RCT{
 		Alpha: estimate.PromptNS / 1e9, Beta: estimate.OutputNS / 1e9, Intercept: estimate.InterceptNS / 1e9, Prefill: estimate.PrefillNS / 1e9, Decode: estimate.DecodeNS / 1e9, DecodeAlone: estimate.AloneNS / 1e9,
@@ -117,7 +119,7 @@ func (t *Tables) setConcurrency(planTables *policy.Tables) {
 			t.MaxSequences = make([]int32, len(planTables.Models)*len(planTables.Kinds))
 		}
 		for kindIndex := range planTables.Kinds {
-			if estimator := t.Estimator(len(planTables.Kinds), int32(modelIndex), false, int32(kindIndex)); estimator.Batch > 0 {
+			if estimator := t.Estimator(len(planTables.Kinds), int32(modelIndex), regularRequest, int32(kindIndex)); estimator.Batch > 0 {
 				t.MaxSequences[modelIndex*len(planTables.Kinds)+kindIndex] = estimator.MaxConcurrency(toSeconds(planTables.Models[modelIndex].SLO), planTables.Models[modelIndex].Percentile)
 			}
 		}
@@ -127,18 +129,18 @@ func (t *Tables) setConcurrency(planTables *policy.Tables) {
 // findUnsupported returns an error that names the first part of a plan that the policies of this package cannot follow, or nil: instances
 // of different sizes on one kind of device, a model without an estimate, or a class that no instance serves.
 func findUnsupported(queuePlan *formats.QueuePlan, queueTables *Tables, planTables *policy.Tables) error {
-	devices := map[string]int{} // by kind of device: the size (tensor parallelism) of its instances, 0 if there was none so far
+	sizeOfKind := map[string]int{} // by kind of device: the size (tensor parallelism) of its instances, 0 if there was none so far
 	for i := range queuePlan.Instances {
 		instance, path := &queuePlan.Instances[i], fmt.Sprintf("queue.instances[%d]", i)
-		if tensorParallel := devices[instance.Device]; tensorParallel > 0 && tensorParallel != instance.TensorParallel {
+		if tensorParallel := sizeOfKind[instance.Device]; tensorParallel > 0 && tensorParallel != instance.TensorParallel {
 			return &document.Error{Path: path + ".tensor_parallel", Found: fmt.Sprint(instance.TensorParallel), Expected: fmt.Sprintf("%d, as the instances before on %s", tensorParallel, instance.Device), Hint: "there is one estimate for a model on a device"}
 		}
-		devices[instance.Device] = instance.TensorParallel
+		sizeOfKind[instance.Device] = instance.TensorParallel
 
-		// Each model of the instance needs an estimator there. Devices of the tables are the plan's instances, in order.
+		// Each model of the instance needs an estimator there; without one Batch is 0. Devices of the tables are the plan's instances, in order.
 		for modelIndex := range planTables.Models {
-			estimator := queueTables.Estimator(len(planTables.Kinds), int32(modelIndex), false, planTables.Devices[i].Kind)
-			if slices.Contains(instance.Models, planTables.Models[modelIndex].Name) && estimator.Batch == 0 {
+			hasEstimator := queueTables.Estimator(len(planTables.Kinds), int32(modelIndex), regularRequest, planTables.Devices[i].Kind).Batch > 0
+			if slices.Contains(instance.Models, planTables.Models[modelIndex].Name) && !hasEstimator {
 				return &document.Error{Path: "queue.estimates", Found: fmt.Sprintf("none of %s on %s", planTables.Models[modelIndex].Name, instance.Device), Expected: "one for each model of an instance on its device"}
 			}
 		}

@@ -219,9 +219,11 @@ func evenQuantiles(list []float64) []float64 {
 const independentBatches = 2
 
 // fitNoise measures how the starts of a calibration run deviate from their prediction if the answers' lengths are not known, and sets
-// NoiseVariance, FittedWork and FillShare. It compares pairs of starts that are some batches apart.
-// The result is at least the variance of the lengths. The fitted line itself removes a part of the deviation; the pairs' share of the queue
-// corrects for that. The first firstSettled requests started while the instance filled up.
+// NoiseVariance (the variance that waiting gains per second of work), FittedWork (the work of the run) and FillShare (the time until the
+// first batch has started, relative to its work). It compares pairs of starts that are independentBatches apart.
+// NoiseVariance is at least the variance that comes from the answers' lengths. The prediction was fitted to the same run, which makes the
+// deviations smaller, the more of the run lies between a pair; so the measured variance is divided by the part that does not.
+// The first firstSettled requests started while the instance filled up.
 func (r *RCT) fitNoise(run []CalibrationRequest, firstSettled int) {
 	// Compute the work ahead of every request, in seconds, as it was expected at its start: prompts are known, answers count by their mean.
 	work, startWorkSum, squaredWork := make([]float64, len(run)), 0.0, 0.0
@@ -229,7 +231,7 @@ func (r *RCT) fitNoise(run []CalibrationRequest, firstSettled int) {
 		work[i+1] = work[i] + r.Alpha*run[i].Prompt + r.Beta*r.OutputMean
 	}
 
-	// Fit the starts of the first batch by FillShare * work.
+	// Fit the starts of the first batch by FillShare * work, with least squares.
 	for i := range min(int(r.Batch), len(run)) {
 		startWorkSum, squaredWork = startWorkSum+run[i].Start*work[i], squaredWork+work[i]*work[i]
 	}
@@ -237,7 +239,7 @@ func (r *RCT) fitNoise(run []CalibrationRequest, firstSettled int) {
 		r.FillShare = min(max(startWorkSum/squaredWork, 0), 1)
 	}
 
-	// Sum the squared errors of the work between the pairs.
+	// Sum over the pairs the squared deviations of the time between them from the work between them, and that work.
 	r.FittedWork = work[len(work)-1]
 	settledCount := len(run) - firstSettled
 	lag := max(1, min(int(independentBatches*r.Batch), settledCount/2))
@@ -247,10 +249,11 @@ func (r *RCT) fitNoise(run []CalibrationRequest, firstSettled int) {
 		squaredErrors, lagWork = squaredErrors+deviation*deviation, lagWork+work[i+lag]-work[i]
 	}
 
-	// Take the larger of the variance by the lengths of answers, and of the measured errors, per second of work.
+	// Take the larger of the variance by the lengths of answers, and of the measured deviations, per second of work.
 	workEach, variance := r.Work(1)
-	variance -= r.Alpha * r.Alpha * r.PromptVar // prompts are known
-	r.NoiseVariance = max(variance/workEach, squaredErrors/lagWork/(1-float64(lag)/float64(settledCount)))
+	variance -= r.Alpha * r.Alpha * r.PromptVar              // prompts are known
+	remainingShare := 1 - float64(lag)/float64(settledCount) // part of the settled requests that does not lie between a pair
+	r.NoiseVariance = max(variance/workEach, squaredErrors/lagWork/remainingShare)
 }
 
 // fitWork sets Intercept, Alpha and Beta by fitting the starts of a calibration run by the prompt and output tokens ahead:

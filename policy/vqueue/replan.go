@@ -15,7 +15,7 @@ import (
 type replanner struct {
 	fleet     *instanceFleet
 	groups    *groupTable
-	orders    [][]int32    // by queue: buffer for a new order of groups
+	orders    [][]int32    // scratch, by queue: a new order of groups
 	planCount int64        // number of searches so far
 	outcomes  ReplanCounts // how they ended
 	budget    searchBudget
@@ -98,24 +98,29 @@ func (p *replanner) syncProblem(now time.Duration) {
 func (p *replanner) newSearch() *planSearch {
 	p.planCount++
 
-	// Copy the problem, the generations of the groups, and the order.
-	search := &planSearch{problem: p.groups.problem, generations: make([]int32, len(p.groups.members)), edfAbove: p.groups.options.EDFAbove, granted: p.budget.granted}
-	search.problem.Groups, search.problem.Costs = slices.Clone(search.problem.Groups), slices.Clone(search.problem.Costs)
-	search.problem.Queues = slices.Clone(search.problem.Queues)
-	for queueIndex := range search.problem.Queues {
-		search.problem.Queues[queueIndex].Setup = slices.Clone(search.problem.Queues[queueIndex].Setup)
+	// Copy the problem and the generations of the groups. What the policy goes on to change needs copies: also the setup times of the queues,
+	// which syncQueue writes in place. EDFAbove is the share of late requests above which the queues are ordered by deadline.
+	replan := &planSearch{problem: p.groups.problem, generations: make([]int32, len(p.groups.members)), edfAbove: p.groups.options.EDFAbove, granted: p.budget.granted}
+	replan.problem.Groups, replan.problem.Costs = slices.Clone(replan.problem.Groups), slices.Clone(replan.problem.Costs)
+	replan.problem.Queues = slices.Clone(replan.problem.Queues)
+	for queueIndex := range replan.problem.Queues {
+		replan.problem.Queues[queueIndex].Setup = slices.Clone(replan.problem.Queues[queueIndex].Setup)
 	}
-	for g := range search.generations {
-		search.generations[g] = p.groups.members[g].generation
+	for groupIndex := range replan.generations {
+		replan.generations[groupIndex] = p.groups.members[groupIndex].generation
 	}
-	search.plan.CopyFrom(p.groups.assignment)
-	search.plan.problem = &search.problem
-	search.plan.Refresh()
+
+	// Copy the order of the queues. CopyFrom takes over the pointer to the policy's problem, so it is replaced by the copy.
+	replan.plan.CopyFrom(p.groups.assignment)
+	replan.plan.problem = &replan.problem
+	replan.plan.Refresh()
 
 	// Every search has random numbers of its own.
-	search.rng = seeded.New(p.groups.options.Seed, "vqueue/replan/"+strconv.FormatInt(p.planCount, 10))
-	search.search.KeepQueues = !p.fleet.operations.balance.enabled
-	return search
+	replan.rng = seeded.New(p.groups.options.Seed, "vqueue/replan/"+strconv.FormatInt(p.planCount, 10))
+
+	// Without balancing, groups stay in the queues to which they were dealt.
+	replan.search.KeepQueues = !p.fleet.operations.balance.enabled
+	return replan
 }
 
 // planSearch is a search for a better order of the queues that runs beside the event loop, on a copy of the problem.
@@ -129,10 +134,11 @@ type planSearch struct {
 	edfAbove    float64 // see Options.EDFAbove
 }
 
-// run searches for a better order of the queues, beside the event loop, and appends the result to dst: for each queue the number of groups,
-// then each group with its generation (the count of uses of its entry); or one of the result constants instead.
-// It also returns the search work done, in positions looked at. It looks at no more than `work` positions and than it was granted.
-// If too many requests are late, or time ran out, queues sorted by deadline are the result if they are better.
+// run searches for a better order of the queues, beside the event loop, and appends the result to dst. If a better order was found, that is
+// the order (appendOrder). If too many requests are late (Options.EDFAbove), it is the queues sorted by deadline, better or not. If ctx ended
+// before a better order was found, these are the result if they are better. Behind an order by deadline stands resultByDeadline. Without a
+// new order the result is resultUnchanged or resultOutOfTime alone.
+// It also returns the search work done, in positions looked at. That stays within `work` and the work that grantReplan has granted.
 func (s *planSearch) run(ctx context.Context, work int64, dst []int32) (result []int32, workDone int64) {
 	oldWork, oldTotal := s.plan.SearchWork(), s.plan.Total()
 	if !s.tooManyLate() && oldTotal-s.plan.LowerBound() <= minPlanGain {
@@ -195,9 +201,9 @@ type ReplanCounts struct {
 func (p *Policy) Replans() ReplanCounts { return p.replanner.outcomes }
 
 // handleResult is called when a search has ended. It adopts its result, counts it, and reports whether the order of the queues changed.
-// The result is an order of the queues (appendOrder), with resultByDeadline behind it if that is the order of the deadlines, or one
-// constant in place of an order. An empty result means that the search failed; if a violation of an SLO is likely then, it sorts the
-// queues by deadline.
+// The result is that of planSearch.run: resultUnchanged or resultOutOfTime alone, or an order of the queues as appendOrder writes it. Behind
+// an order by deadline stands resultByDeadline. An empty result means that the search failed; if a violation of an SLO is likely then,
+// handleResult sorts the queues by deadline.
 func (p *replanner) handleResult(result []int32) bool {
 	p.budget.foundNoBetter = false
 	if len(result) == 0 {
@@ -210,20 +216,24 @@ func (p *replanner) handleResult(result []int32) bool {
 		return true
 	}
 
-	// An order begins with a number of groups, so a constant in its place differs from all orders.
-	switch insteadOfOrder, behindOrder := result[0], result[len(result)-1]; {
-	case insteadOfOrder == resultUnchanged:
+	// No new order: an order would begin with a number of groups, which is not negative.
+	switch result[0] {
+	case resultUnchanged:
 		p.outcomes.Stayed++
 		p.budget.foundNoBetter = true // so that the next ticks need not search for the same
 		return false
-	case insteadOfOrder == resultOutOfTime:
+	case resultOutOfTime:
 		p.outcomes.OutOfTime++
 		return false
-	case !p.adoptOrder(result): // the order is cut off, or for another number of queues
+	}
+
+	// Adopt the order. One that is cut off, or for more queues than there are numbers, is no result of a search, and is not counted.
+	if !p.adoptOrder(result) {
 		return false
-	case behindOrder == resultByDeadline:
+	}
+	if result[len(result)-1] == resultByDeadline {
 		p.outcomes.ByDeadline++
-	default:
+	} else {
 		p.outcomes.Adopted++
 	}
 	return true
@@ -243,10 +253,11 @@ func (p *replanner) violationLikely() bool {
 // violationThreshold is the expected number of late requests of a group that counts as a violation.
 const violationThreshold = 0.5
 
-// adoptOrder takes over an order that a search found, in the form of planSearch.appendOrder.
-// Groups that are newer than the search keep their queue, behind the others; groups that are gone are skipped.
-// If the order is for another number of queues or is cut off, as one from a log or another program may be, nothing changes and adoptOrder
-// returns false.
+// adoptOrder takes over an order that a search found, in the form of planSearch.appendOrder; what stands behind it is not read.
+// Groups that are gone, or that cannot run in their new queue, are skipped. Then arrangeOrders appends the groups that the order does not
+// have, such as those that are newer than the search, to their present queues.
+// If the order is cut off or for fewer queues, as one from a log or another program may be, the queues stay as they are (p.orders is scratch)
+// and adoptOrder returns false.
 func (p *replanner) adoptOrder(result []int32) bool {
 	for queueIndex := range p.orders {
 		// The next number of the result is that of the queue's groups. Two numbers follow for each of them.
@@ -260,7 +271,8 @@ func (p *replanner) adoptOrder(result []int32) bool {
 			return false
 		}
 
-		// Take the groups that still exist, as their generation shows, and can run in this queue.
+		// Take the groups that still exist and can run in this queue. An entry that was freed is in no queue, and one that was freed and used
+		// again has another generation.
 		for i := range groupCount {
 			groupIndex, generation := result[2*i], result[2*i+1]
 			if groupIndex < 0 || int(groupIndex) >= len(p.groups.members) || p.groups.members[groupIndex].generation != generation {

@@ -18,7 +18,7 @@ type Search struct {
 
 	current, bestOrder Assignment // the order that is being changed, and the best one so far
 	differsFromBest    []bool     // by queue: whether current has another order of it than bestOrder
-	changedQueues      []int32    // these queues
+	changedQueues      []int32    // these queues, so that not all have to be looked at
 	rng                *rand.Rand
 
 	removed     []int32      // groups that the step has removed
@@ -41,24 +41,29 @@ func (s *Search) Run(ctx context.Context, assignment *Assignment, rng *rand.Rand
 		return
 	}
 
-	// Small problems are searched in several rounds, each from the best order so far at half the temperature. heat is the temperature: a worse
-	// order is accepted the more often, the larger it is against the increase of the objective.
-	limit := assignment.searchWork + work
-	rounds, heat := int64(1), firstHeatLarge
+	// Small problems are searched in several rounds, each from the best order so far at half the temperature.
+	rounds, heatFactor := int64(1), firstHeatLarge
 	if len(s.candidates) <= maxSmallProblem {
-		rounds, heat = smallRounds, firstHeatSmall
+		rounds, heatFactor = smallRounds, firstHeatSmall
 	}
-	heat = heat*assignment.total/math.Sqrt(float64(len(s.candidates))) + 1 // above 0 even if the objective is 0
 
-	// Each round has an equal part of the work. The temperature falls geometrically with the work done in the round.
+	// heat is the temperature, in units of the objective: a worse order is accepted the more often, the larger it is against the increase of the
+	// objective. So it is relative to the objective, and lower for more groups. 1 is added, so that it is above 0 even if the objective is 0.
+	heat := heatFactor*assignment.total/math.Sqrt(float64(len(s.candidates))) + 1
+
+	// Each round has an equal part of the work. searchWork counts the positions looked at so far, also those before this search, and limit is its
+	// value at which the search ends. The temperature falls geometrically with the work done in the round, to finalHeatFactor of its first value.
+	limit := assignment.searchWork + work
 	for round := range rounds {
-		roundStart, roundEnd := s.current.searchWork, limit-work*(rounds-1-round)/rounds
+		laterRounds := rounds - 1 - round
+		roundStart, roundEnd := s.current.searchWork, limit-work*laterRounds/rounds
 		for step := 0; s.current.searchWork < roundEnd; step++ {
 			if step%stepsPerCheck == 0 && ctx.Err() != nil {
 				break
 			}
 			progress := float64(s.current.searchWork-roundStart) / float64(max(roundEnd-roundStart, 1))
-			roundHeat := heat * math.Pow(finalHeat, progress)
+			roundHeat := heat * math.Pow(finalHeatFactor, progress)
+			// Try cheap moves, which exchange pieces of queues, and then one step that removes groups and inserts them where that costs least.
 			for range exchangesPerStep {
 				s.exchangePieces(roundHeat)
 			}
@@ -66,13 +71,13 @@ func (s *Search) Run(ctx context.Context, assignment *Assignment, rng *rand.Rand
 			s.current.searchWork++ // so that a step that finds nothing ends, too
 		}
 
-		// The next round begins with the best order, so that what differs from it is forgotten.
-		s.updateBest(false)
+		// The next round begins with the best order in all queues, so none differs from it.
 		s.current.CopyOrder(&s.bestOrder)
+		s.forgetChanges()
 		heat /= 2
 	}
 
-	// Return the best order.
+	// Return the best order, with the count of all positions looked at.
 	workDone := s.current.searchWork
 	if s.bestOrder.total < assignment.total {
 		assignment.CopyOrder(&s.bestOrder)
@@ -85,10 +90,10 @@ const (
 	maxSmallProblem = 200
 	smallRounds     = 3
 	// The first temperature of small and large problems, relative to the objective divided by the root of the
-	// number of groups. finalHeat is the last temperature relative to the first.
-	firstHeatSmall = 0.02
-	firstHeatLarge = 0.005
-	finalHeat      = 1e-3
+	// number of groups. finalHeatFactor is the last temperature of a round relative to its first.
+	firstHeatSmall  = 0.02
+	firstHeatLarge  = 0.005
+	finalHeatFactor = 1e-3
 	// exchangesPerStep is the number of exchanges between two steps.
 	exchangesPerStep = 20
 	// stepsPerCheck is the number of steps after which a search looks whether its context has ended.
@@ -250,26 +255,29 @@ func (s *Search) acceptStep() {
 		}
 	}
 	if s.current.total < s.bestOrder.total-1e-9 {
-		s.updateBest(true)
+		s.updateBest()
 	}
 }
 
-// updateBest copies the queues that have changed since the last best order into it, if the current order is better.
-// Otherwise it only forgets which have changed; the caller then copies the best order back.
-func (s *Search) updateBest(isBetter bool) {
+// updateBest makes the current order the best one. Only the queues that differ (changedQueues) are copied.
+func (s *Search) updateBest() {
+	for _, queueIndex := range s.changedQueues {
+		current, best := &s.current.queues[queueIndex], &s.bestOrder.queues[queueIndex]
+		best.cost, best.entries = current.cost, append(best.entries[:0], current.entries...)
+		s.bestOrder.nonEmpty.set(queueIndex, len(best.entries) > 0)
+	}
+	s.bestOrder.total = s.current.total
+	copy(s.bestOrder.queueOf, s.current.queueOf)
+	s.forgetChanges()
+}
+
+// forgetChanges notes that no queue of the current order differs from the best order. changedQueues lists the queues for which
+// differsFromBest is true, so that only these are reset.
+func (s *Search) forgetChanges() {
 	for _, queueIndex := range s.changedQueues {
 		s.differsFromBest[queueIndex] = false
-		if isBetter {
-			current, best := &s.current.queues[queueIndex], &s.bestOrder.queues[queueIndex]
-			best.cost, best.entries = current.cost, append(best.entries[:0], current.entries...)
-			s.bestOrder.nonEmpty.set(queueIndex, len(best.entries) > 0)
-		}
 	}
 	s.changedQueues = s.changedQueues[:0]
-	if isBetter {
-		s.bestOrder.total = s.current.total
-		copy(s.bestOrder.queueOf, s.current.queueOf)
-	}
 }
 
 // orderRemoved sorts the removed groups into the order in which they are put back: by deadline, by work or at random, chosen at random.

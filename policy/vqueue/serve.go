@@ -23,14 +23,15 @@ func newQueueServer(groups *groupTable) *queueServer {
 
 // serveQueue lets an instance do what its queue says, until it can do no more at this time: it sends requests of the head group to the
 // instance, which join its running batch, changes the network, or evicts requests.
+// If its queue is empty, it serves a group of another queue that needs no change of network (borrowedGroup).
 // It is called whenever the instance may have become free or its queue has changed. The instance has the index of the queue.
 func (s *queueServer) serveQueue(now time.Duration, queueIndex int32, actions *policy.Actions) {
 	instance := &s.fleet.instances[queueIndex]
-	// Without pulling (requests that join a running batch), only an instance on which nothing runs takes requests, as many as fit. So this is
-	// asked before the first is sent.
+	// With pulling, requests join a running batch. Without it only an instance on which nothing runs takes requests, but then as many as fit. So
+	// mayPull is set before the first of them is sent, after which the instance runs something.
 	mayPull := s.fleet.operations.pull.takesNow(instance)
-	for instance.isUp() && instance.loadingNetwork < 0 && instance.pendingEvictions == 0 {
-		// Choose the group: the head, or a more urgent one of another queue.
+	for instance.isUp() && instance.loadingNetwork < 0 && instance.pendingEvictions == 0 { // until an eviction has ended, its place is not free
+		// Choose the group: the head of its queue or, if that needs no change of network, a more urgent head of another queue that needs none either.
 		groupIndex := s.headGroup(instance, queueIndex)
 		if groupIndex < 0 { // its queue is empty
 			groupIndex = s.borrowedGroup(instance)
@@ -50,8 +51,9 @@ func (s *queueServer) serveQueue(now time.Duration, queueIndex int32, actions *p
 			s.evictor.evictAllForHead(now, queueIndex, groupIndex, actions)
 			return
 		case instance.loadedNetwork != network:
+			// From now on, requests are placed by the queue's times with the network that is being loaded.
 			s.changeNetwork(now, instance, network, actions)
-			s.groups.syncQueue(now, queueIndex) // requests that arrive meanwhile join the queue of the network that is being loaded
+			s.groups.syncQueue(now, queueIndex)
 			s.groups.assignment.QueueChanged(queueIndex)
 			return
 		case !mayPull:
@@ -59,22 +61,24 @@ func (s *queueServer) serveQueue(now time.Duration, queueIndex int32, actions *p
 		case !s.fleet.canTakeRequest(instance, request):
 			s.evictor.evictForHead(now, instance, request, actions)
 			return
-		case s.pauses.shouldPause(now, queueIndex):
+		case s.pauses.shouldPause(now, queueIndex): // its prompt would slow the running answers more than it wins
 			return
 		}
 		s.dispatchRequest(instance, requestNumber, actions)
 	}
 }
 
-// headGroup returns the group that an instance serves next from its queue: the first one or, if as many requests of its class run as the
-// cap allows, the next one of the loaded network whose class is below its cap. If the queue is empty, it returns -1.
+// headGroup returns the group that an instance serves next from its queue. That is the first one, unless as many requests of its served model
+// run as the cap allows: then it is the next group whose served model is below its cap, if no group up to it needs another network.
+// A served model is one SLO class of a model; all classes share its network (weights). If the queue is empty, it returns -1.
 func (s *queueServer) headGroup(instance *instance, queueIndex int32) int32 {
 	firstGroup := s.groups.assignment.Head(queueIndex)
 	if s.fleet.queueTables.Caps == nil || firstGroup < 0 {
 		return firstGroup
 	}
 
-	// A group at its cap is passed, as long as the groups behind it need the network that is loaded. If all are at their caps, the first one waits.
+	// Skip groups at their caps, up to the first that does not need the loaded network (entry.model is a network, members.model a served model).
+	// If there is none below its cap, the first group waits.
 	for _, entry := range s.groups.assignment.queues[queueIndex].entries {
 		if entry.model != instance.loadedNetwork {
 			break

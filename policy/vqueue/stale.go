@@ -30,9 +30,12 @@ func (p *Problem) addedDuration(queueIndex int32, order *queueOrder, groupIndex 
 // the length of the queue. It only keeps the queue's duration right, and marks the queue as stale. queueIndex is the queue's index in the
 // problem.
 func (order *queueOrder) insertLazily(problem *Problem, queueIndex, groupIndex int32, position int) {
-	order.duration, order.isStale = order.duration+problem.addedDuration(queueIndex, order, groupIndex, position, position), true
+	nextPosition := position // of the entry behind the group, before the insertion moves it
+	order.duration, order.isStale = order.duration+problem.addedDuration(queueIndex, order, groupIndex, position, nextPosition), true
 
-	// If the memory is used up, move to the start of the backing slice: removed heads have left space in front.
+	// If the memory behind the entries is used up, move them to the start of the backing slice: removed heads have left space there. If the
+	// entries would fill more than half of it, take a slice four times as long as they are. So after each copy of all entries at least as many
+	// insertions follow without one.
 	if length := len(order.entries); length == cap(order.entries) {
 		if cap(order.backing) < 2*length {
 			order.backing = make([]queueEntry, 0, 4*length)

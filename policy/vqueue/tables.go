@@ -33,6 +33,12 @@ func (t *Tables) Estimator(kinds int, model int32, isMegaPrompt bool, kind int32
 	return &t.RCT[estimatorIndex(kinds, model, isMegaPrompt, kind)]
 }
 
+// The values of isMegaPrompt: a mega prompt is many times longer than other requests.
+const (
+	regularRequest = false
+	megaPrompt     = true
+)
+
 // estimatorIndex returns the index in Tables.RCT of the estimator of a served model on a kind of device.
 // Each kind of request (regular or mega prompt) has a row of `kinds` estimators, one for each kind of device.
 func estimatorIndex(kinds int, model int32, isMegaPrompt bool, kind int32) int {

@@ -86,8 +86,8 @@ const (
 	chainsPerUpdate = 16
 )
 
-// newAdmission returns the admission of requests to a cluster, when a policy is made. A resource is a set of devices with the work that no
-// other device can do; admission keeps the needed time of each resource within the time that its devices have.
+// newAdmission returns the admission of requests to a cluster, when a policy is made. A resource is a set of devices. Its work is that of the
+// services that run on no other device; admission keeps the device time that this work needs within the time that the devices have.
 // Without Options.Admit every request is admitted.
 func newAdmission(c *cluster) *admission {
 	admission := &admission{cluster: c, registry: c.registry, tables: c.tables}
@@ -104,7 +104,8 @@ func newAdmission(c *cluster) *admission {
 		}
 		admission.addResource(runsService)
 	}
-	// The list grows in the loop, so that unions are joined with others, too.
+	// The list grows in the loop, so that unions are joined with others, too. addResource passes over sets that are known, and adds none beyond
+	// maxResources, so the loop ends.
 	for resourceIndex := 0; resourceIndex < len(admission.resources); resourceIndex++ {
 		for earlierIndex := range resourceIndex {
 			union := slices.Clone(admission.resources[resourceIndex].isMember)
@@ -115,7 +116,7 @@ func newAdmission(c *cluster) *admission {
 		}
 	}
 
-	// The work of a service counts in every resource that holds all of the service's devices.
+	// The work of a service counts in every resource that holds all of the service's devices. In others its taskTime is 0.
 	admission.resourcesOf = make([][]int32, len(tables.services))
 	for resourceIndex := range admission.resources {
 		resource := &admission.resources[resourceIndex]
@@ -127,6 +128,8 @@ func newAdmission(c *cluster) *admission {
 			}
 		}
 	}
+
+	// Applications are the models of the plan. The part of the device time that their backlogs may fill begins at initialShare.
 	admission.apps, admission.timeSums = make([]appStats, len(tables.planTables.Models)), make([]float64, len(admission.resources))
 	for appIndex := range admission.apps {
 		app := &admission.apps[appIndex]
@@ -210,6 +213,7 @@ func (a *admission) admit(now int64, requestNumber int32) (admitted bool, retryA
 
 	// An application that was refused a resource which this request needs comes first, if it has got less of its planned rate. So this
 	// application waits until its lead over that one is used up.
+	a.limitSavedClaim(request)
 	if lead := a.leadOverShortApps(now, request); lead > 0 {
 		return false, now + lead
 	}
@@ -223,13 +227,14 @@ func (a *admission) admit(now int64, requestNumber int32) (admitted bool, retryA
 }
 
 // delayUntilFit returns by how many ns later a resource (a set of devices) would have time for a request at position among the admitted
-// ones, which are sorted by deadline, and for all requests behind it. If there is time now, it returns 0.
-// A request that shares the resource with no other one always fits.
+// ones, which are sorted by deadline, and for all requests behind it. If there is time now, it returns 0. A client that is refused may ask
+// again after that time. A request that shares the resource with no other one always fits.
 //
 //	earlierNeed <= backlogShare · deviceTimeUntil(deadline - chainQuantile)      for each of these requests
 //
 // earlierNeed is the device time that requests with earlier deadlines need. backlogShare is the part of the time of devices that such a
-// backlog may fill, and chainQuantile the time that a request takes even if nothing delays it, so that it has to begin that long before.
+// backlog may fill, and chainQuantile the time that a request takes even if nothing delays it. So it has to begin that long before its
+// deadline, and its own need is no part of earlierNeed.
 func (a *admission) delayUntilFit(now int64, resourceIndex, position int, request *request) (delay int64) {
 	resource := &a.resources[resourceIndex]
 	if request.neededTime[resourceIndex] == 0 || resource.neededTime <= 0 {
@@ -250,7 +255,9 @@ func (a *admission) delayUntilFit(now int64, resourceIndex, position int, reques
 			continue // it needs nothing of this resource, so it cannot be late because of it
 		}
 
-		// With each second of delay every live device does one second of the needed work, and adds backlogShare of a second before the deadline.
+		// If the new request comes a second later, every live device has done a second of the earlier work by then. Its deadline is a second later,
+		// too, so that a device offers backlogShare of a second more. Together they shrink the excess by 1+backlogShare per device. The deadlines
+		// of the requests behind it do not move; for these that is an estimate.
 		earlierNeed := neededUpTo - other.neededTime[resourceIndex]
 		offeredTime := app.backlogShare * float64(a.deviceTimeUntil(now, resource, other.deadline-app.chainQuantile))
 		if excessTime := float64(earlierNeed) - offeredTime; earlierNeed > 0 && excessTime > 0 {
@@ -451,9 +458,9 @@ func (a *admission) plannedTaskTime(service int32, workFactor int64) int64 {
 	return scaleTime(profile.byKind[i].fullBatchTime(), workFactor)
 }
 
-// learnRecordedPath learns, before the first request, from a recorded path, the tasks that a share of an application's recorded requests
-// had: the device time and the longest chain of its tasks. taskKinds has their kinds in the prediction table.
-// The path counts as many samples as its share of half of the ring of chains, so that real requests soon outweigh it.
+// learnRecordedPath learns from a path before the first request. A path is the sequence of tasks that the share requestShare of an
+// application's recorded requests had. Learnt are the device time of the tasks and their longest chain, in which each reads the one before
+// it. taskKinds has the kinds of the tasks in the prediction table.
 func (a *admission) learnRecordedPath(app int32, taskKinds []int32, recordedPath *flow.RecordedPath, requestShare float64) {
 	// Find the longest chain of its tasks. endTimes has the longest chain up to each task. A task names an input by how many tasks back it
 	// is; 0 stands for the client's input.
@@ -468,6 +475,8 @@ func (a *admission) learnRecordedPath(app int32, taskKinds []int32, recordedPath
 		endTimes[taskIndex] += a.plannedTaskTime(task.Service, factorFromMillionths(task.Work))
 		chainTime = max(chainTime, endTimes[taskIndex])
 	}
+
+	// All paths together count as half as many samples as the ring of chains holds (maxChains), so that real requests soon outweigh them.
 	a.learnPath(app, taskKinds, chainTime, requestShare*maxChains/2)
 }
 

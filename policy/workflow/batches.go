@@ -44,8 +44,9 @@ func (b *batchRunner) startBatch(deviceIndex int32, now int64, actions *policy.A
 		return
 	}
 
-	// Find the head of the batch, from which on its tasks are looked for. A language model starts sequences instead.
-	headPosition := b.firstToStart(device, b.batchHead(device, deviceIndex, now))
+	// Find the head of the batch, the first of its tasks in the queue: the first task that may run, or the first one of a full batch that may
+	// go before it. A language model starts sequences instead.
+	headPosition := b.firstToStart(device, b.fullBatchPosition(device, deviceIndex, now))
 	if headPosition < 0 {
 		return
 	}
@@ -57,6 +58,7 @@ func (b *batchRunner) startBatch(deviceIndex int32, now int64, actions *policy.A
 
 	// Book the batch on the device. Its expected end follows from the number of tasks and the largest work factor, and is later by the time
 	// to recompute session states (KV caches of earlier tasks) that are not on the device.
+	// chooseBatch moves the tasks from the queue into device.runningTasks, and appends them to the tasks of the actions.
 	firstTask := int32(len(actions.Tasks))
 	workFactor, recomputeTime := b.chooseBatch(deviceIndex, headPosition, service, actions)
 	batchSize := int32(len(device.runningTasks))
@@ -68,7 +70,8 @@ func (b *batchRunner) startBatch(deviceIndex int32, now int64, actions *policy.A
 		b.registry.tasks[taskID].endsAt = device.batchEndsAt
 	}
 
-	// Order the dispatch. A device runs one batch at a time, so the device index is the number of the batch in events.
+	// Order the dispatch. A device runs one batch at a time, so the device index is the number of the batch in events. Model is -1, because
+	// requests of several applications may have tasks in the batch.
 	profile := b.tables.profileOn(service, deviceIndex)
 	start := time.Duration(now)
 	actions.List = append(actions.List, policy.Action{Kind: policy.Dispatch, Pipeline: profile.pipeline, Model: -1, Batch: deviceIndex, Size: batchSize, Device: b.tables.planDevice[deviceIndex],
@@ -87,9 +90,9 @@ func (b *batchRunner) firstToStart(device *device, position int) int {
 	return -1
 }
 
-// chooseBatch moves tasks of a service that may run from a device's queue into its batch, from headPosition on and up to the largest batch,
-// and appends them to the tasks of the actions. It returns the largest work factor of these tasks, which sets the time of the batch, and
-// the time in ns to recompute session states that are not on the device.
+// chooseBatch moves tasks of a service that may run from a device's queue into its batch (runningTasks), from headPosition on and up to the
+// largest batch, and appends them to the tasks of the actions. It returns the largest work factor of these tasks, which sets the time of the
+// batch, and the time in ns to recompute session states that are not on the device.
 func (b *batchRunner) chooseBatch(deviceIndex int32, headPosition int, service int32, actions *policy.Actions) (workFactor, recomputeTime int64) {
 	// The tasks that stay are moved to the front of the queue's memory, behind those before the head.
 	device, maxBatch := &b.cluster.devices[deviceIndex], int(b.tables.profileOn(service, deviceIndex).maxBatch)
@@ -109,21 +112,26 @@ func (b *batchRunner) chooseBatch(deviceIndex int32, headPosition int, service i
 	return workFactor, recomputeTime
 }
 
-// batchHead returns the queue position from which on a device looks for its next batch: that of the first task of a full batch if the
-// option FullBatchFirst is set and the first task that may run can wait for the batch, and otherwise 0.
-// A task that waits for a sibling (siblingArriving) counts only if others of its service may run.
-func (b *batchRunner) batchHead(device *device, deviceIndex int32, now int64) int {
+// fullBatchPosition returns the queue position of the first task of a full batch that a device may run first, if the option FullBatchFirst is
+// set, and otherwise 0, the front of the queue. A full batch may run first if the first task in the queue that may run is in it, or can
+// still be in time behind it, as addTask finds out.
+// A task that waits for a sibling (siblingArriving) does not begin a batch, but joins one that tasks before it in the queue have begun.
+func (b *batchRunner) fullBatchPosition(device *device, deviceIndex int32, now int64) int {
 	if !b.cluster.options.FullBatchFirst {
 		return 0
 	}
 	finder := &b.fullBatch
 	finder.reset()
 	for i, taskID := range device.queue {
-		// partialBatches has the tasks of each service that were added so far.
-		if task := &b.registry.tasks[taskID]; b.cluster.isRunnable(device, task) && (finder.partialBatches[task.service].size > 0 || !b.siblingArriving(device, task)) {
-			if position := finder.addTask(b.tables, task, deviceIndex, int32(i), now); position >= 0 {
-				return int(position)
-			}
+		task := &b.registry.tasks[taskID]
+		if !b.cluster.isRunnable(device, task) {
+			continue
+		}
+		if hasBatch := finder.partialBatches[task.service].size > 0; !hasBatch && b.siblingArriving(device, task) {
+			continue
+		}
+		if position := finder.addTask(b.tables, task, deviceIndex, int32(i), now); position >= 0 {
+			return int(position)
 		}
 	}
 	return 0
@@ -182,12 +190,13 @@ func (b *batchRunner) siblingArriving(device *device, task *task) bool {
 	return false
 }
 
-// finishBatch ends the tasks of a batch that has finished on a device, or the one sequence of a language model that has this batch number.
-// The device then starts what it can start next, before the event has been handled. It is called when a batch has brought its result.
+// finishBatch ends the tasks of a batch that has finished on a device. Each task of a language model is a batch of its own (a sequence), so
+// there only the task with this batch number ends. finishBatch is called when a batch has brought its result. At the end of the event,
+// startTouched starts what the device can do next.
 func (b *batchRunner) finishBatch(deviceIndex, batchNumber int32, now int64, actions *policy.Actions) {
 	device := &b.cluster.devices[deviceIndex]
 	if taskID := b.sequences.taskOfBatch(batchNumber); taskID >= 0 { // the batch is one sequence
-		b.sequences.endSequence(deviceIndex, taskID, now)
+		b.sequences.endSequence(deviceIndex, taskID, now) // this also notes that the device's plan is outdated
 		b.endTask(taskID, now, actions)
 	} else {
 		device.isBusy, device.planOutdated = false, true

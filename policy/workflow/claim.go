@@ -35,24 +35,28 @@ func newRateClaim(rps float64) rateClaim {
 	return claim
 }
 
-// leadOverShortApps returns by how many ns the application of a request is ahead in virtual time of the application furthest behind that is
-// short of a resource (a set of devices) which the request needs. If there is none, it returns 0.
-// Each admitted request moves the virtual time of its application on by the gap of the planned rate.
-//
-// An application that asked for less than its rate lies behind in virtual time. Before the comparison, this application's
-// virtual time is raised so that it lies behind the furthest one by no more than the time that the request has from its
-// arrival to its deadline. So no application saves up a larger claim than that.
-func (a *admission) leadOverShortApps(now int64, request *request) (maxLead int64) {
-	// Limit what the application has saved up by asking for less than its planned rate.
+// limitSavedClaim raises the virtual time of a request's application, if that asked for so much less than its planned rate that others are far
+// ahead: it is then behind the largest virtual time by as much as the request has from its arrival to its deadline. So no application saves
+// up a larger claim than that. It is called before leadOverShortApps.
+func (a *admission) limitSavedClaim(request *request) {
 	app, maxVirtualTime := &a.apps[request.app], int64(0)
 	for i := range a.apps {
 		maxVirtualTime = max(maxVirtualTime, a.apps[i].claim.virtualTime)
 	}
 	app.claim.virtualTime = max(app.claim.virtualTime, maxVirtualTime-(request.deadline-request.arrivedAt))
+}
 
-	// Find the largest lead over an application that is short of a resource which the request needs.
+// leadOverShortApps returns by how many ns the application of a request is ahead, in virtual time, of the last application that is short of a
+// resource (a set of devices) which the request needs. If there is none, it returns 0.
+// The virtual time of an application is the time in which its admitted requests come at its planned rate: each moves it on by the time
+// between two of them. An application is short of a resource that had no time for its latest request, until the deadline of that
+// (scarceUntil).
+func (a *admission) leadOverShortApps(now int64, request *request) (maxLead int64) {
+	app := &a.apps[request.app]
 	for i := range a.apps {
-		if other := &a.apps[i]; other.claim.scarceResource != noResource && other.claim.scarceUntil > now && request.neededTime[other.claim.scarceResource] > 0 {
+		other := &a.apps[i]
+		isShort := other.claim.scarceResource != noResource && other.claim.scarceUntil > now
+		if isShort && request.neededTime[other.claim.scarceResource] > 0 {
 			maxLead = max(maxLead, app.claim.virtualTime-other.claim.virtualTime)
 		}
 	}

@@ -55,20 +55,21 @@ func (d *networkDemand) updateValues(now int64) {
 // otherServicesShare returns the share, from 0 to 1, of all demanded device time that services other than this one need.
 // Without any demand it returns 0.
 func (d *networkDemand) otherServicesShare(services []serviceProfile, service int32) float64 {
-	// The demand of a service is the rate of its tasks times the time of one on the quickest kind of device.
-	totalDemand, servedDemand := 0.0, 0.0
+	// The demand of a service is the rate of tasks that need its network (values) times the time of one of its tasks on the quickest kind of
+	// device. Services that share a network count with all its tasks each.
+	totalDemand, demandOfService := 0.0, 0.0
 	for serviceIndex := range services {
 		profile := &services[serviceIndex]
 		serviceDemand := d.values[profile.network] * float64(profile.minTaskTime)
 		totalDemand += serviceDemand
 		if int32(serviceIndex) == service {
-			servedDemand = serviceDemand
+			demandOfService = serviceDemand
 		}
 	}
 	if totalDemand == 0 {
 		return 0
 	}
-	return 1 - servedDemand/totalDemand
+	return 1 - demandOfService/totalDemand
 }
 
 // copyValue returns what a byte of a network's copy on a device saves, in ns of loading per ns that it is kept:

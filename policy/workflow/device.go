@@ -29,7 +29,7 @@ type device struct {
 	copyEngineFreeAt int64          // time in ns at which the copy engine, which loads networks, has done all loads
 	availableBytes   int64          // bytes that are free or can be freed
 	readyTimes       []int64        // scratch, by queue position: when the task may run in ns, or a mark (chosenMark, plannedMark)
-	nextUnplanned    []int32        // scratch, by queue position: the next position that is in no planned batch
+	nextUnplanned    []int32        // scratch, by queue position: the next position that is in no batch of the plan
 	nextOfService    []int32        // scratch, by queue position: the next position of the same service
 }
 
@@ -202,12 +202,15 @@ func (p *devicePlanner) nextHead(device *device, deviceIndex int32, firstUnplann
 }
 
 // linkQueue prepares the planning of a device's queue. It computes into device.readyTimes when each task may run, because its inputs and its network
-// are there, and links each position to the next one in the queue and to the next one of the same service.
+// are there. It links each position to the next one in the queue (nextUnplanned, from which planBatches unlinks the tasks that it has put
+// into batches), and to the next one of the same service (nextOfService, which begins at firstOfService).
 // The lists end at a position behind the last one, the length of the queue.
 func (p *devicePlanner) linkQueue(device *device, deviceIndex int32, now int64) {
-	// Compute the ready times. firstOfService is the end of the queue for a service that has no task there.
+	// Compute the ready times. The lists of services are empty at first. firstOfService has entries of earlier devices, so those that are read
+	// are reset: of the services in the queue, and of the running one, which may have no task there (planBatches).
 	queueLength := int32(len(device.queue))
-	device.readyTimes, device.nextUnplanned, device.nextOfService = device.readyTimes[:0], device.nextUnplanned[:0], slices.Grow(device.nextOfService[:0], int(queueLength))[:queueLength]
+	device.readyTimes, device.nextUnplanned = device.readyTimes[:0], device.nextUnplanned[:0]
+	device.nextOfService = slices.Grow(device.nextOfService[:0], int(queueLength))[:queueLength]
 	if device.isBusy {
 		p.firstOfService[device.runningService] = queueLength
 	}
@@ -239,8 +242,9 @@ func (p *devicePlanner) planBatch(device *device, deviceIndex, headPosition int3
 		return joinedTasks
 	}
 
-	// Choose tasks of the service that are ready, up to the largest batch. The task with the largest work factor sets the time of the batch,
-	// and session states (KV caches of earlier tasks) that are not on the device have to be recomputed in it.
+	// Choose tasks of the service that are ready, up to the largest batch. nextOfService leads to the next task of the service, and at last
+	// behind the queue. The task with the largest work factor sets the time of the batch. The times in which session states (KV caches of
+	// earlier tasks) that are not on the device are recomputed are added to that.
 	maxBatch, lastChosen := p.tables.profileOn(batch.service, deviceIndex).maxBatch, headPosition
 	for i := headPosition; i < int32(len(device.queue)) && batch.size < maxBatch; i = device.nextOfService[i] {
 		if device.readyTimes[i] > startAt || device.readyTimes[i] == plannedMark {
@@ -254,7 +258,7 @@ func (p *devicePlanner) planBatch(device *device, deviceIndex, headPosition int3
 		device.readyTimes[i], lastChosen = chosenMark, i
 	}
 
-	// Now the end of the batch is known; write it into its tasks.
+	// Now the end of the batch is known; write it into its tasks, which chosenMark tells from those that are in earlier batches (plannedMark).
 	batch.end = startAt + p.tables.batchTime(batch.service, deviceIndex, batch.size, batch.workFactor) + batch.recomputeTime
 	for i := headPosition; i <= lastChosen; i = device.nextOfService[i] {
 		if device.readyTimes[i] == chosenMark {
@@ -265,7 +269,7 @@ func (p *devicePlanner) planBatch(device *device, deviceIndex, headPosition int3
 	return batch.size
 }
 
-// Marks in device.readyTimes stand in place of the time of a task that a planned batch has.
+// Marks in device.readyTimes stand in place of the time of a task that a planned batch has. Times are not negative, so marks differ from them.
 const (
 	chosenMark  = -1 // the task is in the batch under construction
 	plannedMark = -2 // the task is in a finished batch of the plan
@@ -291,6 +295,9 @@ func (p *devicePlanner) inputsReadyAt(task *task, deviceIndex int32, now int64) 
 	return readyAt
 }
 
+// unlimitedBytes is more than any memory.
+const unlimitedBytes = int64(1) << 60
+
 // planLoads lists in the device's plan the loads of networks that its queue needs and that have not begun, one after the other on its copy engine.
 // It also computes availableBytes, the bytes of memory that are free or can be freed.
 // A network that several tasks need is planned once: epochOfNetwork marks those that this call has seen.
@@ -302,7 +309,7 @@ func (p *devicePlanner) planLoads(deviceIndex int32, now int64) {
 	}
 
 	// Without a memory size nothing is loaded, and memory is no limit.
-	device.availableBytes = farFuture
+	device.availableBytes = unlimitedBytes
 	if device.memoryBytes == 0 {
 		return
 	}
@@ -323,12 +330,14 @@ func (p *devicePlanner) planLoads(deviceIndex int32, now int64) {
 			device.availableBytes -= p.tables.networkBytes[network]
 		}
 	}
+
+	// The running batch needs its network, too. It is loaded, so no load had to be planned for it.
 	if device.isBusy {
 		p.epochOfNetwork[p.tables.services[device.runningService].network] = p.currentEpoch
 	}
 
-	// Networks that neither the queue nor the running batch needs can be evicted, and so can session states (KV caches) that no task needs
-	// soon: those up to the eviction class of what only expected tasks need.
+	// Networks that this call has not marked as needed can be evicted, and so can session states (KV caches) that no task or only an expected
+	// task needs, which have the eviction classes up to expectedClass.
 	for network, isLoaded := range device.holdsNetwork {
 		if isLoaded && p.epochOfNetwork[network] != p.currentEpoch {
 			device.availableBytes += p.tables.networkBytes[network]
@@ -478,21 +487,25 @@ func (p *devicePlanner) drainStart(device *device, now int64) int64 {
 
 // planSequences lets tasks of a device's queue join a planned period of a language model as sequences, and returns how many do.
 // headPosition is the first queue position of the service that is in no planned batch. A period takes tasks that are ready by lastJoinAt, as far as
-// its KV memory suffices, and ends with its last task. It is called for the period that runs now, and for each later one when that is planned.
+// its KV memory suffices, and ends with its last task. If a task of another service waits for the device, the period drains, which means that
+// it takes no sequences from lastJoinAt on, before its end. Otherwise lastJoinAt is its end.
+// It is called for the period that runs now, and for each later one when that is planned.
 func (p *devicePlanner) planSequences(device *device, deviceIndex, headPosition int32, period *plannedBatch) (joinedTasks int32) {
 	for i := headPosition; i < int32(len(device.queue)); i = device.nextOfService[i] {
-		joinAt := max(device.readyTimes[i], period.start)
+		readyAt := device.readyTimes[i]
+		joinAt := max(readyAt, period.start)
 		task := &p.registry.tasks[device.queue[i]]
-		if device.readyTimes[i] == plannedMark || joinAt > period.lastJoinAt || !p.tables.fitsOneMore(period.service, deviceIndex, period.size, period.kvTokens, task.workFactor) {
+		if readyAt == plannedMark || joinAt > period.lastJoinAt || !p.tables.fitsOneMore(period.service, deviceIndex, period.size, period.kvTokens, task.workFactor) {
 			continue
 		}
 		period.size++
 		period.kvTokens += p.tables.tokensOf(period.service, task.workFactor)
-		period.hasRevealed = period.hasRevealed || task.isRevealed()
+		period.hasRevealed = period.hasRevealed || task.isRevealed() // a period of expected (predicted) tasks alone gives way to others
 
-		// More sequences make each of them slower. A session state (KV cache of an earlier task) that is not there is recomputed first.
+		// More sequences make each of them slower. Here that counts for the one that joins; the expected ends of the others stay.
+		// A session state (KV cache of an earlier task) that is not there is recomputed first.
 		task.endsAt = joinAt + p.tables.batchTime(period.service, deviceIndex, period.size, task.workFactor) + p.states.recomputeTime(task, deviceIndex)
-		// A period that takes tasks to its end, because it need not drain, does so to its new end.
+		// The period ends later. If it does not drain, it also takes tasks up to the new end.
 		if period.lastJoinAt == period.end {
 			period.lastJoinAt = max(period.end, task.endsAt)
 		}

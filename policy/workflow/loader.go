@@ -171,22 +171,22 @@ func (l *networkLoader) evictsBefore(deviceIndex, first, second int32) bool {
 	return device.lastUsedAt[first] < device.lastUsedAt[second]
 }
 
-// stateToEvict returns the ID of the task whose session state is evicted from a device before `network`, the next network to evict, which
-// has the eviction class `class`, and before all other states.
-// A state of a lower class goes first, and within the class one that saves less than the network or was stored before the network was used.
-// States of classes above maxClass stay. If the network goes first, it returns -1.
-func (l *networkLoader) stateToEvict(deviceIndex, network int32, class, maxClass int) int32 {
-	// class is the class of the network at first, and then that of bestState, the state that goes first so far.
-	device, bestState, minValue := &l.cluster.devices[deviceIndex], int32(-1), 0.0
+// stateToEvict returns the session state that is evicted from a device next, by the ID of the task that left it, or -1 if `network`, with its
+// eviction class networkClass, goes before all states. It is the network that goes before all other networks; -1 if none may go.
+// A state of a lower class goes before the network. Within the class it goes first if it saves less (Options.EvictByValue), or without that
+// option if it was stored before the network was last used. States of classes above maxClass stay.
+func (l *networkLoader) stateToEvict(deviceIndex, network int32, networkClass, maxClass int) int32 {
+	// bestState is the state that goes first so far. bestClass is its class or, as long as there is none, that of the network.
+	device, bestState, bestClass, minValue := &l.cluster.devices[deviceIndex], int32(-1), networkClass, 0.0
 	for _, taskID := range device.sessionStates {
 		stateClass := l.states.stateClass(taskID)
-		if stateClass > maxClass || stateClass > class {
+		if stateClass > maxClass || stateClass > bestClass {
 			continue
 		}
 
-		// Within the class of the network, the state goes first only if it saves less, or was stored before the network was used.
+		// Compare a state of the network's class with the network. Once some state goes before that, states are compared with each other only.
 		value := l.states.stateValue(taskID)
-		if stateClass == class && bestState < 0 {
+		if stateClass == bestClass && bestState < 0 {
 			goesFirst := l.registry.tasks[taskID].sessionState.storedAt < device.lastUsedAt[network]
 			if l.cluster.options.EvictByValue {
 				goesFirst = value < l.cluster.copyValue(network, deviceIndex)
@@ -197,8 +197,8 @@ func (l *networkLoader) stateToEvict(deviceIndex, network int32, class, maxClass
 		}
 
 		// Of several states, the one of the lowest class goes first, then the one that saves least.
-		if bestState < 0 || stateClass < class || value < minValue {
-			bestState, class, minValue = taskID, stateClass, value
+		if bestState < 0 || stateClass < bestClass || value < minValue {
+			bestState, bestClass, minValue = taskID, stateClass, value
 		}
 	}
 	return bestState

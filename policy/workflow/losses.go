@@ -62,9 +62,10 @@ func (p *Policy) requeueBatch(deviceIndex int32) {
 // and gives the tasks other devices.
 func (p *Policy) handleWorkerLost(now int64, deviceIndex int32, actions *policy.Actions) {
 	device := &p.cluster.devices[deviceIndex]
-	p.toReplan = p.toReplan[:0]
+	p.toReplan = p.toReplan[:0] // numbers of the requests whose tasks lose their device
 
-	// Abort what runs.
+	// Abort what runs. requeueTask and requeueBatch add the requests to toReplan. The number of a batch in events is that of its sequence, if
+	// it is one of a language model, and otherwise the index of its device, which runs one at a time.
 	switch {
 	case device.isBusy && p.tables.isLanguageModel(device.runningService):
 		for len(device.runningTasks) > 0 { // endSequence removes the first of them
@@ -78,7 +79,7 @@ func (p *Policy) handleWorkerLost(now int64, deviceIndex int32, actions *policy.
 		p.requeueBatch(deviceIndex)
 	}
 
-	// Take the queue away.
+	// Take the queue away, and add its requests.
 	for _, taskID := range device.queue {
 		task := &p.registry.tasks[taskID]
 		task.progress, task.inputsTarget, task.inputsDevice = taskUnplaced, -1, -1
@@ -88,11 +89,12 @@ func (p *Policy) handleWorkerLost(now int64, deviceIndex int32, actions *policy.
 	}
 	device.queue, device.isDown = device.queue[:0], true
 
-	// Empty its memory: the session states (KV caches) first, because resetDevice sets the used bytes.
+	// Empty its memory: the session states (KV caches) first, because resetDevice then sets the used bytes for a memory without any.
 	p.states.clearDevice(deviceIndex)
 	p.cluster.resetDevice(deviceIndex)
 
-	// Inputs that were at the device, or on their way to it, are no longer there.
+	// Inputs that were at the device, or on their way to it, are no longer there. They belong to tasks that ran or waited there, whose requests
+	// are in toReplan.
 	for _, requestNumber := range p.toReplan {
 		for _, taskID := range p.registry.requests[requestNumber].revealedTasks {
 			if task := &p.registry.tasks[taskID]; task.inputsTarget == deviceIndex || task.inputsDevice == deviceIndex {

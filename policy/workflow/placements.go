@@ -12,15 +12,20 @@ type placement struct {
 }
 
 // collectPlacements writes into a level of the search the placements of a task on its candidate devices, and on the devices of the tasks
-// that it reads.
+// that it reads. The search tries the `width` cheapest of them (0 stands for no limit), whose costs addPlacement keeps in order in
+// level.cheapestCosts.
 //
-// Candidates are sorted by the task's earliest end on them, which the scheduler has computed, and a placement on a device hardly ever ends
-// before that: only if the task is too late for the first open batch there and joins a second one. So once as many placements are known as
-// the search tries, none of which costs more than the earliest end on the next candidate, the remaining candidates are skipped.
+// Candidates are sorted by the task's earliest end on them, which the scheduler has computed. A placement hardly ever ends before that (only
+// if the task is too late for the first open batch there and joins a second one), and its cost is its end with what it costs other tasks.
+// So if the `width` cheapest placements so far cost no more than the earliest end on the next candidate, that and all later candidates are
+// skipped.
 func (s *search) collectPlacements(job *job, taskIndex int32, level *searchLevel) {
-	// Candidates, until enough cheaper placements are known. A task that is identical to an earlier one uses the row of that (rowOf).
+	// Candidates, until enough cheaper placements are known. The scheduler has a row of ends by device for each task; a task that is identical
+	// to an earlier one uses the row of that (rowOf).
 	level.devices, level.placements, level.cheapestCosts = level.devices[:0], level.placements[:0], level.cheapestCosts[:0]
-	earliestEnds := s.scheduler.earliestEnds[int(s.scheduler.rowOf[taskIndex])*len(s.cluster.devices):][:len(s.cluster.devices)]
+	deviceCount := len(s.cluster.devices)
+	rowStart := int(s.scheduler.rowOf[taskIndex]) * deviceCount
+	earliestEnds := s.scheduler.earliestEnds[rowStart : rowStart+deviceCount]
 	for _, deviceIndex := range s.candidateDevices[taskIndex] {
 		if s.width > 0 && len(level.cheapestCosts) == s.width && level.cheapestCosts[s.width-1] <= earliestEnds[deviceIndex] {
 			break
@@ -79,27 +84,31 @@ func (s *search) readyWithState(jobTask *jobTask, deviceIndex int32, readyAt int
 	if jobTask.stateSource >= 0 {
 		stateDevice, stateAt = s.currentDevice[jobTask.stateSource], s.currentEnd[jobTask.stateSource]
 	}
-	transferTime, isMove := s.tables.stateTransferTime(jobTask.service, jobTask.recomputeTime, stateDevice, deviceIndex)
-	jobTask.recomputeHere = transferTime
+
+	// addedTime is the time of the move, or else of recomputing the state here: 0 if it is on the device already.
+	addedTime, isMove := s.tables.stateTransferTime(jobTask.service, jobTask.recomputeTime, stateDevice, deviceIndex)
+	jobTask.recomputeHere = addedTime
 	if isMove {
-		jobTask.recomputeHere, readyAt = 0, max(readyAt, stateAt+transferTime)
+		jobTask.recomputeHere, readyAt = 0, max(readyAt, stateAt+addedTime)
 	}
 	return readyAt
 }
 
 // cheapestPlacement returns the placement with the lowest cost for a task of the job on a device, given when its inputs are there, in ns:
 // in a batch of its own, in a batch of other tasks of the job, or in a batch of the device's plan.
-// If the device is down or cannot run the service, the cost is farFuture.
+// The cost is the end of the task, plus a price in ns for what its device time costs other tasks. If the device is down or cannot run the
+// service, the cost is farFuture.
 func (s *search) cheapestPlacement(deviceIndex int32, jobTask *jobTask, readyAt int64) (cheapest placement) {
 	device, network := &s.cluster.devices[deviceIndex], s.tables.services[jobTask.service].network
-	if device.isDown {
+	if device.isDown || !s.tables.canRun(jobTask.service, deviceIndex) {
 		return placement{end: farFuture, cost: farFuture}
 	}
 
-	// Find when the network is usable. If no task there needs it yet, its load comes behind the planned ones.
+	// Find when the network is usable. If no task there needs it yet, its load comes behind the planned ones. With Options.StaticNetworks the
+	// device may not load it (farFuture).
 	usableAt := device.networkReadyAt(network)
 	needsLoad := usableAt < 0
-	if needsLoad || !s.tables.canRun(jobTask.service, deviceIndex) {
+	if needsLoad {
 		usableAt = s.planner.networkUsableAt(deviceIndex, jobTask.service)
 	}
 	if usableAt >= farFuture {
@@ -112,6 +121,7 @@ func (s *search) cheapestPlacement(deviceIndex int32, jobTask *jobTask, readyAt 
 	startAt := s.firstIdle(deviceIndex, device, readyAt, soloTime)
 	cheapest = placement{jobBatchIndex: -1, plannedBatchIndex: -1, start: startAt, end: startAt + soloTime, recomputeTime: jobTask.recomputeHere}
 	cheapest.cost = cheapest.end + s.soloPrice(deviceIndex, jobTask, readyAt, startAt, soloTime)
+	// With Options.PriceDeviceTime, a load that evicts other networks costs its time once more.
 	if needsLoad && s.cluster.options.PriceDeviceTime && s.cluster.needsEviction(deviceIndex, network) {
 		cheapest.cost += s.tables.profileOn(jobTask.service, deviceIndex).loadTime // someone has to load the evicted networks again
 	}
@@ -165,15 +175,20 @@ func (s *search) considerJobBatches(deviceIndex int32, jobTask *jobTask, readyAt
 func (s *search) considerPlannedBatch(device *device, deviceIndex int32, jobTask *jobTask, readyAt int64, cheapest *placement) {
 	for i := range device.plannedBatches {
 		batch := &device.plannedBatches[i]
-		// The task must be ready in time, the batch have space, and no other task of the job be in it: that batch is among jobBatches.
+		// The task must be ready in time, and the batch have space.
 		if batch.service != jobTask.service || max(batch.start, readyAt) > batch.lastJoinAt {
 			continue
 		}
-		if !s.tables.fitsOneMore(jobTask.service, deviceIndex, batch.size, batch.kvTokens, jobTask.workFactor) || s.hasJoined(deviceIndex, int32(i)) {
+		if !s.tables.fitsOneMore(jobTask.service, deviceIndex, batch.size, batch.kvTokens, jobTask.workFactor) {
 			continue
 		}
-		joinedBatch := jobBatch{start: batch.start, size: batch.size, workFactor: batch.workFactor, recomputeTime: batch.recomputeTime}
-		if candidate := s.placementInBatch(deviceIndex, jobTask, readyAt, &joinedBatch); candidate.cost < cheapest.cost {
+		// A planned batch that another task of the job has joined is one of jobBatches, with that task. considerJobBatches looks at it there.
+		if s.hasJoined(deviceIndex, int32(i)) {
+			continue
+		}
+		// Price the planned batch, as it is without the task, like one of the job.
+		openBatch := jobBatch{start: batch.start, size: batch.size, workFactor: batch.workFactor, recomputeTime: batch.recomputeTime}
+		if candidate := s.placementInBatch(deviceIndex, jobTask, readyAt, &openBatch); candidate.cost < cheapest.cost {
 			*cheapest = candidate
 			cheapest.plannedBatchIndex = int32(i)
 		}

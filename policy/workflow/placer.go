@@ -45,7 +45,8 @@ func (p *placer) placeRevealed(now int64, requestNumber int32, actions *policy.A
 		return true
 	}
 
-	// Otherwise list the waiting tasks that are to be placed.
+	// Otherwise list the tasks that are to be placed. Tasks that wait in a queue keep their places there, unless ReplaceOnReveal takes them out to
+	// place them anew by what is now known.
 	p.forgetExpected(request)
 	p.tasksToPlace = p.tasksToPlace[:0]
 	for _, taskID := range request.revealedTasks {
@@ -57,8 +58,10 @@ func (p *placer) placeRevealed(now int64, requestNumber int32, actions *policy.A
 		}
 	}
 
-	// Add the tasks that are expected to follow, unless devices are booked far ahead.
-	if p.cluster.options.ExpectTasks && (!p.cluster.options.PriceDeviceTime || p.cluster.meanBacklog(now) < maxExpectBacklog) {
+	// Add the tasks that are expected to follow. The option PriceDeviceTime, which weighs what a task costs others, expects none while devices
+	// are booked far ahead: tasks then wait longer than loads take, for which they would be expected.
+	isBookedAhead := p.cluster.options.PriceDeviceTime && p.cluster.meanBacklog(now) >= maxExpectBacklog
+	if p.cluster.options.ExpectTasks && !isBookedAhead {
 		p.addExpected(request)
 	}
 	return p.assignDevices(now, actions)
@@ -78,8 +81,8 @@ func (p *placer) placeUnplaced(now int64, request *request, actions *policy.Acti
 }
 
 // adoptExpected gives the tasks of a request's latest segment (tasks revealed together) the devices and queue positions of the tasks that
-// were expected in their stead. It returns false, and changes nothing, if tasks of other kinds were expected or one of the expected tasks
-// waits in no queue. It is called when a segment is complete, unless Options.ReplaceOnReveal is set.
+// were expected in their stead. It returns false, and changes nothing, if fewer tasks or tasks of other kinds were expected, or one of the
+// expected tasks waits in no queue. It is called when a segment is complete, unless Options.ReplaceOnReveal is set.
 func (p *placer) adoptExpected(now int64, request *request, actions *policy.Actions) bool {
 	newCount := int(request.segmentTasks)
 	if newCount > len(request.expectedTasks) {
@@ -95,9 +98,11 @@ func (p *placer) adoptExpected(now int64, request *request, actions *policy.Acti
 		}
 	}
 
-	// Take over the device of each expected task. Once all have one, have their inputs brought there.
+	// Take over the device of each expected task. The tasks expected behind it may read it, and then read the revealed task instead. Once all
+	// have a device, have their inputs brought there.
 	for i, taskID := range newTasks {
-		p.replaceExpected(taskID, request.expectedTasks[i], request.expectedTasks[i+1:])
+		laterTasks := request.expectedTasks[i+1:]
+		p.replaceExpected(taskID, request.expectedTasks[i], laterTasks)
 	}
 	for _, taskID := range newTasks {
 		p.runner.gatherInputs(now, taskID, actions)
@@ -209,7 +214,7 @@ func (p *placer) assignDevices(now int64, actions *policy.Actions) bool {
 	p.makeJob(now)
 	search := &p.search
 	search.findDevices(now, &p.job)
-	if search.bestLastEnd >= farFuture {
+	if search.bestLastCost >= farFuture {
 		return false // some task can run nowhere
 	}
 	for _, taskID := range p.tasksToPlace {
@@ -268,13 +273,18 @@ func (p *placer) makeJob(now int64) {
 // setJobState writes into a task of the job from where its session state (what its service keeps of the request) comes: from another task
 // of the job that has no device yet, or from a device that has the state at stateReadyAt.
 func (p *placer) setJobState(now int64, task *task, jobTask *jobTask) {
-	// Without a kept state (KeepNone) no device has it, and it is recomputed in any case.
 	source := &p.registry.tasks[task.stateSource]
 	jobTask.recomputeTime = source.sessionState.recomputeTime
-	if source.progress == taskUnplaced && p.cluster.options.KeepStates != KeepNone {
+
+	// If the task that leaves the state has no device yet, the state will be where the search places that task.
+	isUnplaced := source.progress == taskUnplaced
+	if isUnplaced && p.cluster.options.KeepStates != KeepNone {
 		jobTask.stateSource = p.jobIndex[task.stateSource]
 		return
 	}
+
+	// Otherwise a device has the state, or will have it when that task ends. If states are not kept (KeepNone), deviceOfState is -1, and the
+	// state is recomputed on any device.
 	jobTask.stateDevice, jobTask.stateReadyAt = p.states.deviceOfState(task), now
 	if source.progress != taskEnded {
 		jobTask.stateReadyAt = max(now, source.endsAt)

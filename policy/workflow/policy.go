@@ -23,9 +23,9 @@ type Policy struct {
 	placer    *placer         // devices of tasks
 	admission *admission      // requests that are admitted
 
-	revealedEarly []int32 // numbers of requests whose next tasks were revealed shortly before the end of a running batch of theirs
-	toReplan      []int32 // scratch: numbers of requests with tasks that have lost their device
-	offsets       []int32 // scratch: inputs of a task, as numbers of tasks back from it
+	postponedRequests []int32 // numbers of requests whose next tasks are placed only when a running batch of theirs has ended
+	toReplan          []int32 // scratch: numbers of requests with tasks that have lost their device
+	offsets           []int32 // scratch: inputs of a task, as numbers of tasks back from it
 }
 
 // New returns a policy over the tables of a plan of workflows. It has learnt the recorded paths of the tables for its prediction.
@@ -57,6 +57,8 @@ func (p *Policy) Table() *predict.TransitionTable { return p.placer.predictions 
 
 // Handle takes in an event at a time, counted from the start of the run, and appends the policy's decisions to actions.
 // After that it starts batches and loads on the devices that the event has changed. It implements policy.Policy.
+// What a batch reveals is told before its end (policy.BatchFinished). So events of reveals come first and postpone the placing of the new
+// tasks, if their batch is about to end; it is done when the end has freed the device, or at the latest before any other event.
 func (p *Policy) Handle(at time.Duration, event *policy.Event, actions *policy.Actions) {
 	now := int64(at)
 	switch event.Kind {
@@ -66,16 +68,16 @@ func (p *Policy) Handle(at time.Duration, event *policy.Event, actions *policy.A
 		p.revealTask(now, event, actions)
 	case policy.BatchFinished:
 		p.runner.finishBatch(p.tables.deviceIndexOf[event.Device], event.Batch, now, actions)
-		p.planRevealedEarly(now, actions)
+		p.planPostponed(now, actions)
 	default:
-		p.planRevealedEarly(now, actions)
+		p.planPostponed(now, actions)
 		p.handleOther(now, event, actions)
 	}
 	p.runner.startTouched(now, actions)
 }
 
 // handleOther handles the events that reveal no tasks and end no batch: arrivals, transfers, loads, cancellations, lost devices and timers.
-// Requests that were revealed early have been planned before.
+// Requests whose placing was postponed have been planned before.
 func (p *Policy) handleOther(now int64, event *policy.Event, actions *policy.Actions) {
 	switch event.Kind {
 	case policy.Arrival:
@@ -125,7 +127,9 @@ func (p *Policy) handleControl(now int64, event *policy.Event) {
 		return
 	}
 
-	// A new segment. A Key other than 0 says that no batch of the request is about to end with its reveal.
+	// A new segment: tasks that are revealed together. If a task of the request runs then, the end of its batch has revealed the segment, and
+	// revealTask waits for the event of that end, which follows. But a Key other than 0 says that a program asked for the tasks while no batch
+	// ended (betweenBatches), so that there is nothing to wait for.
 	if event.Value > 0 {
 		request.unrevealedTasks, request.segmentTasks, request.betweenBatches = int32(event.Value), 0, event.Key != 0
 		return
@@ -140,27 +144,28 @@ func (p *Policy) handleControl(now int64, event *policy.Event) {
 }
 
 // closeRequest ends a request that was answered or dropped. Its tasks leave the queues and are released, with the session states that they have left
-// on devices. Tasks that run are released when their batches end.
+// on devices. Tasks that run are only detached from it, and released when their batches end.
 func (p *Policy) closeRequest(now int64, requestNumber int32) {
 	request := &p.registry.requests[requestNumber]
 	p.admission.removeRequest(requestNumber)
 	p.placer.forgetExpected(request)
 	for _, taskID := range request.revealedTasks {
 		if p.registry.tasks[taskID].progress == taskQueued {
-			p.cluster.unqueueTask(taskID)
+			p.cluster.unqueueTask(taskID) // it is unplaced then
 		}
-		if progress := p.registry.tasks[taskID].progress; progress == taskUnplaced || progress == taskQueued || progress == taskRunning {
+		// Tell the routing that the task is over, unless it has ended: endTask has told that.
+		if progress := p.registry.tasks[taskID].progress; progress == taskUnplaced || progress == taskRunning {
 			p.cluster.countTask(now, p.registry.tasks[taskID].service, -1)
 		}
 		p.states.forgetState(taskID)
-		p.registry.releaseTask(taskID)
+		p.registry.releaseTask(taskID) // detaches a task that runs from the request
 	}
 	request.isOpen, request.revealedTasks = false, request.revealedTasks[:0]
 }
 
 // revealTask adds a task that becomes known to its request: its inputs, the session state that it continues, and its kind, by which the
 // next tasks are predicted. When the last task of a segment (tasks revealed together) is known, the request's tasks are given devices.
-// If tasks of it still run, that waits for the end of their batch, because the device is free only then.
+// If the end of a batch of the request reveals the segment, that is postponed to that end, because the device is free only then.
 func (p *Policy) revealTask(now int64, event *policy.Event, actions *policy.Actions) {
 	request := &p.registry.requests[event.Req]
 	if !request.isOpen {
@@ -168,7 +173,8 @@ func (p *Policy) revealTask(now int64, event *policy.Event, actions *policy.Acti
 	}
 
 	// Add the task with its inputs. The prediction names an input by its offset: how many tasks back it is, 0 for the client's input (-1).
-	taskID := p.registry.newTask(event.Req, event.Task, event.Service, factorFromMillionths(event.Value))
+	workMillionths := event.Value // work of the task in millionths of a usual one
+	taskID := p.registry.newTask(event.Req, event.Task, event.Service, factorFromMillionths(workMillionths))
 	p.registry.assignNumber(event.Task, taskID)
 	task := &p.registry.tasks[taskID]
 	p.offsets = p.offsets[:0]
@@ -184,29 +190,32 @@ func (p *Policy) revealTask(now int64, event *policy.Event, actions *policy.Acti
 		task.inputs, p.offsets = append(task.inputs, input), append(p.offsets, offset)
 	}
 
-	// Link the session state (KV cache of an earlier task) that it continues. Advance the prediction by its kind, which the prediction table
-	// calls a token.
-	p.states.linkState(taskID, event.Value)
+	// Link the session state (KV cache of an earlier task) that it continues. Advance the prediction by the task's kind (service, work and
+	// inputs), whose number in the prediction table is that of a token.
+	p.states.linkState(taskID, workMillionths)
 	p.states.countReturn(now, task)
-	task.kindNumber = p.placer.predictions.TokenNumber(event.Service, event.Value, p.offsets)
+	task.kindNumber = p.placer.predictions.TokenNumber(event.Service, workMillionths, p.offsets)
 	p.placer.predictions.Advance(&request.cursor, task.kindNumber)
 	request.revealedTasks, request.taskKinds = append(request.revealedTasks, taskID), append(request.taskKinds, task.kindNumber)
 	p.cluster.countTask(now, event.Service, 1)
 	p.cluster.countDemand(now, event.Service)
 
-	// Plan the request once the segment is complete.
+	// Plan the request once the segment is complete. handleControl has set the number of tasks that are still to come (unrevealedTasks).
 	request.segmentTasks++
 	request.unrevealedTasks--
 	if request.unrevealedTasks > 0 {
 		return
 	}
-	if request.firstSegmentTasks == 0 {
+	if request.firstSegmentTasks == 0 { // the prediction learns how many tasks of a request were known at first
 		request.firstSegmentTasks = request.segmentTasks
 	}
 	p.admission.updateNeededTime(request)
+
+	// If a task of the request still runs, the end of its batch has revealed the segment and is reported next; unless a program has revealed it
+	// (betweenBatches).
 	for _, taskID := range request.revealedTasks {
 		if p.registry.tasks[taskID].progress == taskRunning && !request.betweenBatches {
-			p.revealedEarly = append(p.revealedEarly, event.Req) // its batch is about to end
+			p.postponedRequests = append(p.postponedRequests, event.Req)
 			return
 		}
 	}
@@ -235,13 +244,13 @@ func (p *Policy) planRequest(now int64, requestNumber int32, actions *policy.Act
 	}
 }
 
-// planRevealedEarly places the tasks of requests that were revealed while a batch of theirs was about to end. It is called at the next event, when
-// that batch has ended and its device is free.
-func (p *Policy) planRevealedEarly(now int64, actions *policy.Actions) {
-	for _, requestNumber := range p.revealedEarly {
+// planPostponed places the tasks of requests whose placing was postponed (revealTask), because a batch of theirs was about to end. It is
+// called at the next event that reveals nothing, usually the end of that batch, when its device is free.
+func (p *Policy) planPostponed(now int64, actions *policy.Actions) {
+	for _, requestNumber := range p.postponedRequests {
 		if p.registry.requests[requestNumber].isOpen {
 			p.planRequest(now, requestNumber, actions)
 		}
 	}
-	p.revealedEarly = p.revealedEarly[:0]
+	p.postponedRequests = p.postponedRequests[:0]
 }

@@ -81,7 +81,7 @@ func TestSearchAgainstBruteForce(t *testing.T) {
 		x := &p.placer.search
 		x.maxSteps = 1 << 30
 		x.findDevices(now, job)
-		got, bound := x.bestLastEnd, x.endBound
+		got, bound := x.bestLastCost, x.endBound
 		want := farFuture
 		x.jobBatches = x.jobBatches[:0]
 		bruteForceEnd(x, job, 0, 0, &want)
@@ -90,10 +90,10 @@ func TestSearchAgainstBruteForce(t *testing.T) {
 		}
 		x.width, x.maxSteps = 4, maxSearchSteps
 		x.findDevices(now, job)
-		if x.bestLastEnd < want {
-			t.Fatalf("draw %d: %d is before the best, %d", draw, x.bestLastEnd, want)
+		if x.bestLastCost < want {
+			t.Fatalf("draw %d: %d is before the best, %d", draw, x.bestLastCost, want)
 		}
-		if x.bestLastEnd > want {
+		if x.bestLastCost > want {
 			worse++
 		}
 	}

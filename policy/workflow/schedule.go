@@ -113,8 +113,11 @@ func (s *scheduler) endBound(job *job) int64 {
 	return lastEnd
 }
 
-// computeEnds computes the earliest end on each device for the tasks of a job from firstTask on, each from those of its inputs.
-// A task that has a device already has one end. A task that is identical to the one before it uses the row of that (rowOf).
+// computeEnds computes into earliestEnds, for each task of a job from firstTask on and each device, the earliest end of the task there. It
+// follows from the ends of the task's inputs, which come before it in the job. The ends of one task on all devices are its row; minEnd has
+// the earliest of them, and minEndDevice its device. Everything about a task is read at the index rowOf of the task.
+// A task that has a device already has a minEnd, its end there, and no row. A task that is identical to the one before it has no row and
+// no minEnd: its rowOf is that of the other task.
 func (s *scheduler) computeEnds(job *job, firstTask int32) {
 	for taskIndex := firstTask; taskIndex < int32(len(job.tasks)); taskIndex++ {
 		jobTask := &job.tasks[taskIndex]
@@ -140,8 +143,9 @@ func (s *scheduler) identicalTasks(job *job, indexA, indexB int32) bool {
 
 // computeArrivals computes into inputsReadyAt, for each device, when the inputs of a task of the job and the session state that it
 // continues can be there. It returns false, and leaves inputsReadyAt as it is, if all of them can be everywhere now.
+// An input that the search has yet to place counts as later than now. It arrives from its row: its earliest end on each device.
 func (s *scheduler) computeArrivals(job *job, taskIndex int32) bool {
-	isLate := false // whether inputsReadyAt has been set, because something arrives later than now
+	waitsForInputs := false // becomes true with the first arrival that is later than now, for which resetArrivals fills inputsReadyAt
 	for i, input := range job.inputsOf(taskIndex) {
 		if input < 0 {
 			continue
@@ -154,28 +158,28 @@ func (s *scheduler) computeArrivals(job *job, taskIndex int32) bool {
 			if inputTask.end+farTime <= s.now {
 				continue // it is everywhere already
 			}
-			isLate = s.resetArrivals(isLate)
+			waitsForInputs = s.resetArrivals(waitsForInputs)
 			s.addDeviceArrival(inputTask.deviceIndex, inputTask.end, inputTask.end+nearTime, inputTask.end+farTime)
 			continue
 		}
 
-		// An input without a device arrives from its row of earliest ends. Equal rows count once, unless a session state comes with
-		// them.
+		// An input without a device arrives from its row of earliest ends. If an earlier input is identical and so uses the same row, it arrives
+		// at the same times, unless a session state comes with one of them.
 		carriesState := input == job.tasks[taskIndex].stateSource
-		input = s.rowOf[input]
-		if !carriesState && s.sharesRow(job.inputsOf(taskIndex)[:i], input) {
+		row := s.rowOf[input] // the task whose row it uses
+		if !carriesState && s.sharesRow(job.inputsOf(taskIndex)[:i], row) {
 			continue
 		}
-		isLate = s.resetArrivals(isLate)
-		s.addTaskArrival(input, nearTime, farTime)
+		waitsForInputs = s.resetArrivals(waitsForInputs)
+		s.addTaskArrival(row, nearTime, farTime)
 	}
 
 	// A session state that a device has, or that is recomputed, arrives, too.
 	if reader := &job.tasks[taskIndex]; reader.recomputeTime > 0 && reader.stateSource < 0 {
-		isLate = s.resetArrivals(isLate)
+		waitsForInputs = s.resetArrivals(waitsForInputs)
 		s.addStateArrival(reader)
 	}
-	return isLate
+	return waitsForInputs
 }
 
 // transferTimes returns how long, in ns, the output of a task (source, with the index input in the job) takes to a task that reads it: to
@@ -263,17 +267,19 @@ func (s *scheduler) addTaskArrival(taskIndex int32, nearTime, farTime int64) {
 	}
 }
 
-// computeRow computes the row of a task, its earliest end on each device, from inputsReadyAt, and the minima of the row by node and over all devices.
-// If isLate is false, all inputs can be everywhere now. Three loops do the same, for speed: without arrivals, with the usual work, and with another.
-func (s *scheduler) computeRow(taskIndex int32, jobTask *jobTask, isLate bool) {
+// computeRow computes the row of a task, its earliest end on each device, and the minima of the row by node and over all devices.
+// If waitsForInputs is true, inputsReadyAt has the arrival of the task's inputs at each device; otherwise they can be everywhere now.
+// The end table says when a device is idle for the service, and how long a task of usual work (fixedOne) takes there.
+func (s *scheduler) computeRow(taskIndex int32, jobTask *jobTask, waitsForInputs bool) {
 	deviceCount, nodeCount := len(s.tables.planDevice), len(s.tables.nodes)
 	deviceEnds := s.earliestEnds[int(taskIndex)*deviceCount:][:deviceCount]
 	rowStart := int(jobTask.service) * deviceCount // the end table has a row for each service
 	idleAt, soloTime := s.endTable.idleAt[rowStart:][:deviceCount], s.endTable.soloTime[rowStart:][:deviceCount]
 
-	// The earliest end in a batch of one: from when the device is idle and the inputs are there, for the time of the task.
+	// The earliest end in a batch of one: from when the device is idle and the inputs are there, for the time of the task. The three loops do
+	// the same, for speed. The second leaves out scaleTime, which changes nothing with the usual work, and the third has its formula.
 	switch {
-	case !isLate:
+	case !waitsForInputs:
 		for deviceIndex, idleTime := range idleAt {
 			deviceEnds[deviceIndex] = max(idleTime, s.now) + scaleTime(soloTime[deviceIndex], jobTask.workFactor)
 		}
@@ -291,7 +297,7 @@ func (s *scheduler) computeRow(taskIndex int32, jobTask *jobTask, isLate bool) {
 
 	// The earliest end in a planned batch that the task can join, if that is earlier.
 	if s.endTable.joinableDevices[jobTask.service] > 0 {
-		s.applyJoins(deviceEnds, jobTask, isLate)
+		s.applyJoins(deviceEnds, jobTask, waitsForInputs)
 	}
 
 	// The minima, and the devices that have them. Of several, it is the first.
@@ -311,18 +317,17 @@ func (s *scheduler) computeRow(taskIndex int32, jobTask *jobTask, isLate bool) {
 }
 
 // applyJoins lowers the earliest ends of a task on devices where it can join a planned batch and then ends earlier than in a batch of its
-// own. It can join if its inputs are there before the batch starts. deviceEnds has the ends by device.
-// If isLate is false, all inputs can be everywhere now.
-func (s *scheduler) applyJoins(deviceEnds []int64, jobTask *jobTask, isLate bool) {
+// own. It can join if its inputs are there by the start of the batch. deviceEnds has the ends by device.
+// If waitsForInputs is true, inputsReadyAt has the arrival of the task's inputs at each device; otherwise they can be everywhere now.
+func (s *scheduler) applyJoins(deviceEnds []int64, jobTask *jobTask, waitsForInputs bool) {
 	rowStart := int(jobTask.service) * len(deviceEnds)
 	joinStart, joinDuration := s.endTable.joinStart[rowStart:][:len(deviceEnds)], s.endTable.joinDuration[rowStart:][:len(deviceEnds)]
 	for deviceIndex, start := range joinStart {
-		// A start of -1 stands for no batch, and is before any time.
 		readyAt := s.now
-		if isLate {
+		if waitsForInputs {
 			readyAt = s.inputsReadyAt[deviceIndex]
 		}
-		if start >= readyAt {
+		if start >= readyAt { // never for -1, which stands for no batch
 			deviceEnds[deviceIndex] = min(deviceEnds[deviceIndex], start+scaleTime(joinDuration[deviceIndex], jobTask.workFactor))
 		}
 	}

@@ -6,7 +6,8 @@ import "time"
 // Unlike in the scheduler, tasks of the job wait for each other and share batches. It tries the devices of a task in the order of their
 // costs, prunes what cannot beat the best schedule, and stops when a schedule reaches the scheduler's bound, or after a number of steps.
 //
-// It minimises the end of the last task, and then the sum of all ends. Ends count with what they cost other tasks (setPrices). Times are in ns.
+// It minimises the cost of the last task, and then the sum of all costs. The cost of a task is its end, plus what its device time costs other
+// tasks (setPrices). Times and costs are in ns.
 type search struct {
 	cluster   *cluster
 	tables    *deviceTables
@@ -26,8 +27,8 @@ type search struct {
 	bestEnd          []int64    // by task: its end in the best schedule
 	bestStart        []int64    // by task: its start in the best schedule
 	currentStart     []int64    // by task: its start in the schedule under construction
-	bestLastEnd      int64      // end of the best schedule; farFuture if there is none
-	bestEndSum       int64      // sum of its ends
+	bestLastCost     int64      // highest cost of a task in the best schedule; farFuture if there is none
+	bestCostSum      int64      // sum of its costs
 	endBound         int64      // no schedule ends earlier
 	queuedTimePrice  int64      // price of device time on a device where tasks wait, in 1/priceOne of a task's own time
 	idleTimePrice    int64      // price of device time on an idle device, in 1/priceOne
@@ -89,34 +90,41 @@ func (s *search) grow(job *job) {
 	}
 }
 
-// findDevices searches devices for the tasks of a job with which the last of them ends earliest. The result is in bestDevice, bestEnd and bestStart.
-// If some task can run nowhere, bestLastEnd is farFuture.
+// findDevices searches devices for the tasks of a job with which the last of them ends earliest, where ends count with what the device time
+// costs other tasks. The result is in bestDevice, bestEnd and bestStart. bestLastCost is the cost of the last task, and farFuture if some
+// task can run nowhere.
 func (s *search) findDevices(now int64, job *job) {
 	// Compute the earliest end of each task on each device, by which candidates are ordered, and the bound of the end.
 	s.grow(job)
 	s.scheduler.grow(job)
 	s.scheduler.now = now
-	s.scheduler.computeEnds(job, 0)
-	s.now, s.bestLastEnd, s.bestEndSum, s.steps, s.endBound = now, farFuture, farFuture, 0, s.scheduler.endBound(job)
+	const firstTask = 0
+	s.scheduler.computeEnds(job, firstTask)
+	s.now, s.bestLastCost, s.bestCostSum, s.steps, s.endBound = now, farFuture, farFuture, 0, s.scheduler.endBound(job)
 
-	// Search from the first task on, with no task placed.
+	// Search from the first task on, with no task placed: no batch has a task of the job, and no costs have been summed up.
 	s.jobBatches = s.jobBatches[:0]
-	s.setPrices()
+	s.setPrices() // of device time, which tasks pay as far as others wait for the device
 	s.prepareTasks(job)
-	s.placeTasksFrom(job, 0, 0, 0)
+	const lastCost, costSum = 0, 0
+	s.placeTasksFrom(job, firstTask, lastCost, costSum)
 }
 
-// setPrices sets what a second of device time costs, in seconds of a task.
-// A batch that starts where others wait makes them wait for all of its time; a task that joins a batch adds only a part of that.
-// The longer devices are booked ahead, the more tasks wait. The more devices are busy, the sooner some task will wait: then tasks of a
-// request that are ready together share a batch, although each would end a little sooner on a device of its own.
+// setPrices sets two prices of device time: queuedTimePrice on devices where tasks wait, and idleTimePrice on idle devices. A price is the
+// time by which a task may end later to save one unit of device time, in units of 1/priceOne. With the option PriceDeviceTime off, both are 0.
+//
+// A batch of its own takes more device time than joining another batch. Where tasks wait, they wait for all of that time, and the longer
+// devices are booked ahead, the more of them there are. On an idle device nobody waits yet, but the more devices are busy, the sooner some
+// task will. So tasks of a request that are ready together share a batch then, although each would end a little sooner on a device of its own.
 func (s *search) setPrices() {
 	s.queuedTimePrice, s.idleTimePrice = 0, 0
 	if !s.cluster.options.PriceDeviceTime {
 		return
 	}
 
-	// The price on idle devices grows with the busy share, and that on devices where tasks wait with the time by which they are booked ahead.
+	// The price on idle devices grows linearly from 0, where the share freeBusyShare of the devices is busy, to busySharePrice, where all are.
+	// The price where tasks wait grows linearly from 0, where devices are booked ahead by freeBacklog, to priceOne at fullPriceBacklog, but is no
+	// lower than the other.
 	if excessBusy := s.cluster.busyShare() - freeBusyShare; excessBusy > 0 {
 		s.idleTimePrice = int64(priceOne * busySharePrice * excessBusy / (1 - freeBusyShare))
 	}
@@ -187,10 +195,12 @@ func (s *search) listCandidates(taskIndex int32, unplacedTasks int) {
 }
 
 // placeTasksFrom is the recursive search. It tries the cheapest devices for task taskIndex of the job and, for each, places all later
-// tasks. lastEnd is the latest end and endSum the sum of the ends of the tasks placed so far, with their costs.
-// A complete schedule that is better than the best one replaces it.
-// A branch that cannot end earlier is left, as is the whole search when it has reached its bound or maxSteps.
-func (s *search) placeTasksFrom(job *job, taskIndex int32, lastEnd, endSum int64) {
+// tasks. The cost of a placement is the end of the task, plus what its device time costs other tasks. lastCost is the highest cost and
+// costSum the sum of the costs of the tasks placed so far. A complete schedule with a lower lastCost than the best one, or the same and a
+// lower sum, replaces it.
+// A branch that cannot become cheaper is left, as is the whole search when it has reached its bound (endBound, before which no schedule
+// ends) or maxSteps.
+func (s *search) placeTasksFrom(job *job, taskIndex int32, lastCost, costSum int64) {
 	// Pass over tasks that have a device already.
 	for taskIndex < int32(len(job.tasks)) && job.tasks[taskIndex].deviceIndex >= 0 {
 		taskIndex++
@@ -198,8 +208,8 @@ func (s *search) placeTasksFrom(job *job, taskIndex int32, lastEnd, endSum int64
 
 	// All tasks are placed: keep the schedule if it is better.
 	if taskIndex == int32(len(job.tasks)) {
-		if lastEnd < s.bestLastEnd || lastEnd == s.bestLastEnd && endSum < s.bestEndSum {
-			s.bestLastEnd, s.bestEndSum = lastEnd, endSum
+		if lastCost < s.bestLastCost || lastCost == s.bestLastCost && costSum < s.bestCostSum {
+			s.bestLastCost, s.bestCostSum = lastCost, costSum
 			copy(s.bestDevice, s.currentDevice)
 			copy(s.bestEnd, s.currentEnd)
 			copy(s.bestStart, s.currentStart)
@@ -207,7 +217,7 @@ func (s *search) placeTasksFrom(job *job, taskIndex int32, lastEnd, endSum int64
 		return
 	}
 
-	// Otherwise try the cheapest placements of this task, as many as SearchWidth.
+	// Otherwise try the cheapest placements of this task, as many as SearchWidth, or the cheapest one of all devices if that is 0.
 	s.steps++
 	jobTask := &job.tasks[taskIndex]
 	level := &s.levels[taskIndex]
@@ -217,29 +227,29 @@ func (s *search) placeTasksFrom(job *job, taskIndex int32, lastEnd, endSum int64
 		i := cheapestIndex(level.placements)
 		candidate := level.placements[i]
 
-		// Stop if no device is left. Once there is a schedule, stop if this branch ends later than that, or if the search is done: the schedule
-		// has reached the bound, or the steps are used up.
+		// Stop if no device is left. Once there is a schedule, stop if this branch is costlier than that even with the least time that remains
+		// behind this task (minRemaining), or if the search is done: the schedule has reached the bound, or the steps are used up.
 		if candidate.cost >= farFuture {
 			return
 		}
-		endsLater := max(lastEnd, candidate.cost+s.minRemaining[taskIndex]) > s.bestLastEnd
-		isDone := s.bestLastEnd <= s.endBound || s.steps > s.maxSteps
-		if s.bestLastEnd < farFuture && (endsLater || isDone) {
+		isCostlier := max(lastCost, candidate.cost+s.minRemaining[taskIndex]) > s.bestLastCost
+		isDone := s.bestLastCost <= s.endBound || s.steps > s.maxSteps
+		if s.bestLastCost < farFuture && (isCostlier || isDone) {
 			return
 		}
-		level.placements[i].cost = farFuture // so that it is not tried again
+		level.placements[i].cost = farFuture // rules it out, so that it is not tried again
 		s.currentDevice[taskIndex], s.currentEnd[taskIndex], s.currentStart[taskIndex] = level.devices[i], candidate.end, candidate.start
 
 		// Join a batch of the job, or add one. Then place the later tasks, and undo the change for the next candidate.
 		if candidate.jobBatchIndex >= 0 {
 			batchBefore := s.jobBatches[candidate.jobBatchIndex]
 			s.jobBatches[candidate.jobBatchIndex].addTask(s.tables, jobTask, &candidate)
-			s.placeTasksFrom(job, taskIndex+1, max(lastEnd, candidate.cost), endSum+candidate.cost)
+			s.placeTasksFrom(job, taskIndex+1, max(lastCost, candidate.cost), costSum+candidate.cost)
 			s.jobBatches[candidate.jobBatchIndex] = batchBefore
 			continue
 		}
 		s.jobBatches = append(s.jobBatches, s.newJobBatch(level.devices[i], jobTask, &candidate))
-		s.placeTasksFrom(job, taskIndex+1, max(lastEnd, candidate.cost), endSum+candidate.cost)
+		s.placeTasksFrom(job, taskIndex+1, max(lastCost, candidate.cost), costSum+candidate.cost)
 		s.jobBatches = s.jobBatches[:len(s.jobBatches)-1]
 	}
 }

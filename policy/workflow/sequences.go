@@ -38,13 +38,16 @@ func (r *sequenceRunner) startSequence(deviceIndex, taskID int32, now int64, act
 
 	// An idle device begins to run the model.
 	if !device.isBusy {
-		device.isBusy, device.runningService, device.batchEndsAt, device.kvTokens, device.progressCountedAt = true, task.service, now, 0, now
+		device.isBusy, device.runningService = true, task.service
+		device.batchEndsAt, device.progressCountedAt, device.kvTokens = now, now, 0
 		r.cluster.busyDevices++
 	}
+
+	// Every sequence makes the others slower. So count what these have done up to now, before their number grows.
 	r.advanceProgress(device, deviceIndex, now)
 
-	// Add the sequence, which then slows the others. Its remaining part is 1 for the task itself, and more if it first recomputes the session
-	// state (KV cache of an earlier task) that it continues, in parts of its time beside the present number of sequences.
+	// Add the sequence. What remains of it is counted in parts of the time (sequenceTime) that the task takes beside as many sequences as run
+	// now: 1 for the task itself, and the part for recomputing the session state (KV cache of an earlier task) that it continues, if it has to.
 	sequence := sequence{batchNumber: r.takeBatchNumber(taskID), kvTokens: r.tables.tokensOf(task.service, task.workFactor)}
 	task.progress = taskRunning
 	device.runningTasks = append(device.runningTasks, taskID)
@@ -53,9 +56,9 @@ func (r *sequenceRunner) startSequence(deviceIndex, taskID int32, now int64, act
 	sequence.remainingPart = 1 + float64(recomputeTime)/float64(sequenceTime)
 	task.sequence = sequence
 	device.lastUsedAt[r.tables.services[task.service].network] = now
-	r.updateEnds(device, deviceIndex, now)
+	r.updateEnds(device, deviceIndex, now) // of all sequences, with the new one beside the others
 
-	// Order the dispatch.
+	// Order the dispatch. Model is -1, as for batches of tasks that may be of several applications.
 	profile, start := r.tables.profileOn(task.service, deviceIndex), time.Duration(now)
 	actions.List = append(actions.List, policy.Action{Kind: policy.Dispatch, Pipeline: profile.pipeline, Model: -1, Batch: sequence.batchNumber, Size: 1, Device: r.tables.planDevice[deviceIndex],
 		TaskFirst: int32(len(actions.Tasks)), HopFirst: int32(len(actions.Hops)), HopCount: 1})

@@ -74,10 +74,12 @@ func newStateTransfer(description flow.SessionState) stateTransfer {
 	return transfer
 }
 
-// stateTransferTime returns how long, in ns, it takes until a session state of a service that is on stateDevice (-1 for none) can be used
-// on another device, given the time to recompute it. If isMove is true, the state is moved, and the task starts later by that time.
-// Otherwise the task recomputes it and runs longer.
-func (t *deviceTables) stateTransferTime(service int32, recomputeTime int64, stateDevice, deviceIndex int32) (transferTime int64, isMove bool) {
+// stateTransferTime returns the time in ns that a task takes longer on a device because the session state that it continues is on stateDevice
+// (-1 for none), given the time to recompute it. If isMove is true, the state is moved, and the task starts later by addedTime.
+// Otherwise the task recomputes the state and runs longer by addedTime. The quicker of the two is chosen.
+// stateTransfers has the times of moves as parts of the time to recompute, in fixed point, so that both grow alike with the state; where a
+// move is no quicker the part is 1.
+func (t *deviceTables) stateTransferTime(service int32, recomputeTime int64, stateDevice, deviceIndex int32) (addedTime int64, isMove bool) {
 	switch transfer := &t.stateTransfers[service]; {
 	case recomputeTime == 0 || stateDevice == deviceIndex:
 		return 0, false
@@ -134,20 +136,23 @@ func (s *stateStore) deviceOfState(task *task) int32 {
 // recomputeTime returns by how many ns longer a task runs on a device because it recomputes the session state that it continues.
 // If it continues none, or the state is on the device or is moved there, it returns 0.
 func (s *stateStore) recomputeTime(task *task, deviceIndex int32) int64 {
-	if task.stateSource < 0 || task.stateInTransit && task.deviceIndex == deviceIndex {
-		return 0 // it continues no state, or the state is on its way
+	isOnItsWay := task.stateInTransit && task.deviceIndex == deviceIndex // states are moved to the device of the task
+	if task.stateSource < 0 || isOnItsWay {
+		return 0
 	}
 	previous, stateDevice := &s.registry.tasks[task.stateSource], s.deviceOfState(task)
 	if stateDevice == deviceIndex {
 		return 0
 	}
 
-	// A state that does not exist yet is moved or recomputed, whichever is quicker. One that exists and is not on its way is recomputed.
+	// A state exists once the task that leaves it has ended. One that does not exist yet will be moved or recomputed, whichever is quicker. For
+	// one that exists, fetchState orders a move where it can; without a move under way it counts as recomputed.
 	if previous.progress != taskEnded && stateDevice >= 0 {
-		if transferTime, isMove := s.tables.stateTransferTime(task.service, previous.sessionState.recomputeTime, stateDevice, deviceIndex); !isMove {
-			return transferTime
+		addedTime, isMove := s.tables.stateTransferTime(task.service, previous.sessionState.recomputeTime, stateDevice, deviceIndex)
+		if isMove {
+			return 0 // the task starts later instead
 		}
-		return 0 // it is moved once it exists
+		return addedTime
 	}
 	return previous.sessionState.recomputeTime
 }
@@ -164,15 +169,19 @@ func (s *stateStore) storeState(now int64, taskID int32, actions *policy.Actions
 		return // the service keeps no states
 	}
 
-	// Its memory is not freed before, see trimToMemory. A state whose continuing task is known already does not count in the statistics of
-	// returns, which estimate whether such a task will come.
+	// Store it even if the memory of the device is full: trimToMemory evicts other things after the batch.
 	device := &s.cluster.devices[task.deviceIndex]
 	device.sessionStates = append(device.sessionStates, taskID)
 	device.usedBytes += state.bytes
 	state.deviceIndex, state.storedAt = task.deviceIndex, now
 	if s.cluster.options.KeepStates == KeepNone {
 		s.evictState(taskID, actions)
-	} else if state.nextTask < 0 {
+		return
+	}
+
+	// The statistics of returns estimate how likely it is that a task comes which continues a state. So the state counts there only if no such
+	// task is known yet.
+	if state.nextTask < 0 {
 		s.returns[task.service].stored++
 	}
 }
@@ -244,19 +253,23 @@ func (s *stateStore) evictState(taskID int32, actions *policy.Actions) {
 	s.removeState(taskID)
 }
 
-// stateClass returns the eviction class of the session state (KV cache) of a task, given by its ID; lower classes are evicted first.
-// The state is pinned while a task on its device continues it, and needed while it is moved. Otherwise the class follows from Options.KeepStates.
+// stateClass returns the eviction class of the session state (KV cache) of a task, given by its ID. Classes are evicted in the order
+// unneeded, expected, needed; what is pinned is never evicted. A state is pinned while the task that continues it (nextTask, -1 if none is
+// known) runs on its device, and needed while it is moved. With KeepAll all other states are needed. With KeepByValue those are expected
+// which nextTask may still find on its device. The rest is unneeded.
 func (s *stateStore) stateClass(taskID int32) int {
 	state := &s.registry.tasks[taskID].sessionState
 	if state.nextTask >= 0 {
 		// The task that continues it is known.
-		switch successor := &s.registry.tasks[state.nextTask]; {
-		case successor.progress == taskRunning && successor.deviceIndex == state.deviceIndex:
+		successor := &s.registry.tasks[state.nextTask]
+		isElsewhere := successor.deviceIndex != state.deviceIndex
+		switch {
+		case successor.progress == taskRunning && !isElsewhere:
 			return pinnedClass
 		case state.moveTarget >= 0:
 			return neededClass
-		case s.cluster.options.KeepStates == KeepByValue && (successor.progress == taskRunning || successor.progress == taskQueued && successor.deviceIndex != state.deviceIndex):
-			return unneededClass // the task recomputes it
+		case s.cluster.options.KeepStates == KeepByValue && isElsewhere && (successor.progress == taskRunning || successor.progress == taskQueued):
+			return unneededClass // no move is under way, so the task counts as one that recomputes the state there
 		case s.cluster.options.KeepStates == KeepByValue:
 			return expectedClass
 		}

@@ -126,14 +126,19 @@ func (t *deviceTables) numberKinds() int {
 	return len(firstOfKind)
 }
 
+// warmLoad is the index of a load from host memory in the load times of the plan.
+const warmLoad = 0
+
 // addService adds the profile of a service of the plan: the network that it needs, its batch times and load time on each kind of device that
 // runs it, and the times to transfer its outputs and session states. kinds is the number of kinds of devices.
+// A pipeline of a service has one stage, its first.
 func (t *deviceTables) addService(service int32, kinds int) {
 	planTables := t.planTables
 	firstPipeline, pipelineCount := planTables.Services[service].FirstPipeline, planTables.Services[service].NumPipelines
 	workflows := flow.WorkflowTablesOf(planTables)
 
-	// The profile starts with the network of the first pipeline, which all pipelines of a service share.
+	// The profile starts with the network of the first pipeline, which all pipelines of a service share. A plan without workflows has no
+	// language models.
 	entry := serviceProfile{network: planTables.Pipelines[firstPipeline].Network, minTaskTime: farFuture, languageModel: workflows.LanguageModelOf(service), byKind: make([]kindProfile, kinds)}
 	for pipelineIndex := firstPipeline; pipelineIndex < firstPipeline+pipelineCount; pipelineIndex++ {
 		pipeline := &planTables.Pipelines[pipelineIndex]
@@ -141,16 +146,17 @@ func (t *deviceTables) addService(service int32, kinds int) {
 		for _, batchTime := range planTables.Stages[pipeline.FirstStage].Infer {
 			times = append(times, int64(batchTime))
 		}
-		// Its devices of one kind have the same times, so the first of them fills the entry of the kind.
+		// Its devices of one kind have the same times, so the first of them fills the entry of the kind. Tables of the plan are by its kind of
+		// hardware; kinds of this policy (kindOf) also differ by the stages that the devices run.
 		for _, planDevice := range planTables.DevicesOf(pipeline.FirstStage) {
-			kind := planTables.Devices[planDevice].Kind
+			planKind := planTables.Devices[planDevice].Kind
 			if profile := &entry.byKind[t.kindOf[t.deviceIndexOf[planDevice]]]; profile.batchTimes == nil {
 				*profile = kindProfile{pipeline: pipelineIndex, stage: pipeline.FirstStage, maxBatch: pipeline.Batch, batchTimes: times}
 				if entry.languageModel != nil {
-					profile.kvTokens = entry.languageModel.Engines[kind].KVTokens
+					profile.kvTokens = entry.languageModel.Engines[planKind].KVTokens
 				}
 				if loadTimes := planTables.Networks[entry.network].LoadTimes; loadTimes != nil {
-					profile.loadTime = int64(loadTimes[kind][0])
+					profile.loadTime = int64(loadTimes[planKind][warmLoad])
 				}
 				entry.minTaskTime = min(entry.minTaskTime, times[0])
 			}
@@ -223,11 +229,11 @@ func (t *deviceTables) fitsOneMore(service, deviceIndex, batchSize int32, kvToke
 	return batchSize < kindProfile.maxBatch && (!t.isLanguageModel(service) || kvTokens+t.tokensOf(service, workFactor) <= kindProfile.kvTokens)
 }
 
-// loadTime returns how long, in ns, a device takes to load a network from host memory (index 0 of the plan's load times).
+// loadTime returns how long, in ns, a device takes to load a network from host memory.
 // If the plan has no load times, it returns 0.
 func (t *deviceTables) loadTime(network, deviceIndex int32) int64 {
 	if times := t.planTables.Networks[network].LoadTimes; times != nil {
-		return int64(times[t.planTables.Devices[t.planDevice[deviceIndex]].Kind][0])
+		return int64(times[t.planTables.Devices[t.planDevice[deviceIndex]].Kind][warmLoad])
 	}
 	return 0
 }
