@@ -72,15 +72,16 @@ type tracePlayer struct {
 	times      []time.Duration
 	nextIndex  int
 	roundStart float64 // nanoseconds of the recording at which this round began
-	round      float64 // nanoseconds of a round
+	round      float64 // length of a round in nanoseconds of the recording
 	stretch    float64 // factor on the recorded times
 	endsAt     time.Duration
 	model      int32
 }
 
-// Peek sets arrival to the next recorded arrival of the model and moves on to the one after it. At the end of the
-// recorded times it starts another round of them. It returns false if there are no times, or if the next arrival is at
-// endsAt or later.
+// Peek sets arrival to the next recorded arrival of the model and moves on to the one after it, as arrivals.Source
+// demands. At the end of the recorded times it starts another round of them. Times of the recording, to which those of
+// earlier rounds are added (roundStart), are multiplied by stretch, so that the requests come at the rate that is
+// played. It returns false if there are no times, or if the next arrival is at endsAt or later.
 func (p *tracePlayer) Peek(arrival *arrivals.Request) bool {
 	if len(p.times) == 0 {
 		return false
