@@ -244,16 +244,15 @@ func (l *loop) takeRunTime(now time.Duration) time.Duration {
 	return chargeTime
 }
 
-// pullArrival takes the next request from the source (whose Peek moves on to the one behind it) and puts its arrival at
-// the policy on the agenda: after Ingress and, if the run has a front end, after that has handled the requests before.
-// The front end handles one request after another. It is occupied for FrontEnd by each, and also by the runs of the
-// request's batches on CPUs of the front end's machine (FrontEndRuns). Only one arrival is on the agenda at a time.
-// Requests from Duration on are not taken. It writes the request into l.nextArrival. An unknown model, or an arrival
-// before the present time, ends the run with an error; arrivals are named in it by their time at the client, which is
-// earlier by Ingress.
+// pullArrival takes the next request from the source and puts its arrival at the policy on the agenda: after Ingress
+// and, if the run has a front end, after that has handled the requests before. The front end handles one request after
+// another. It is occupied for FrontEnd by each, and also by the runs of the request's batches on CPUs of the front
+// end's machine (FrontEndRuns). Only one arrival is on the agenda at a time. Requests from Duration on are not taken.
+// It writes the request into l.nextArrival. An unknown model, or an arrival before the present time, ends the run with
+// an error; arrivals are named in it by their time at the client, which is earlier by Ingress.
 func (l *loop) pullArrival() {
 	arrival := &l.nextArrival
-	if !l.cfg.Source.Peek(arrival) {
+	if !l.cfg.Source.Next(arrival) {
 		return
 	}
 	if l.cfg.Duration > 0 && arrival.ArrivedAt >= l.cfg.Duration {

@@ -103,9 +103,9 @@ func (f *forks) way() int32 {
 	return 1
 }
 
-// Peek implements arrivals.Source.
-func (f *forks) Peek(r *arrivals.Request) bool {
-	ok := f.Source.Peek(r)
+// Next implements arrivals.Source.
+func (f *forks) Next(r *arrivals.Request) bool {
+	ok := f.Source.Next(r)
 	if ok && f.known {
 		r.Model = f.way()
 	}

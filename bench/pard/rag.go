@@ -92,7 +92,7 @@ func drawQueries(t *trace, mean float64, seed uint64) []query {
 	}
 	var out []query
 	src := newPoisson(rates, seed)
-	for r := (arrivals.Request{}); len(out) < queries && src.Peek(&r); {
+	for r := (arrivals.Request{}); len(out) < queries && src.Next(&r); {
 		out = append(out, drawQuery(r.ArrivedAt, rng, mids))
 	}
 	return out

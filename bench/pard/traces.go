@@ -84,8 +84,8 @@ func newPoisson(rates []float64, seed uint64) *poisson {
 	return &poisson{rates: rates, rng: rand.New(rand.NewPCG(seed, 1))}
 }
 
-// Peek implements arrivals.Source.
-func (p *poisson) Peek(r *arrivals.Request) bool {
+// Next implements arrivals.Source.
+func (p *poisson) Next(r *arrivals.Request) bool {
 	need := p.rng.ExpFloat64()
 	for {
 		s := int(p.at)
@@ -106,7 +106,7 @@ func (p *poisson) Peek(r *arrivals.Request) bool {
 // firstSecond is how many requests come in the first second.
 func firstSecond(rates []float64, seed uint64) int {
 	src, n := newPoisson(rates, seed), 0
-	for r := (arrivals.Request{}); src.Peek(&r) && r.ArrivedAt < time.Second; n++ {
+	for r := (arrivals.Request{}); src.Next(&r) && r.ArrivedAt < time.Second; n++ {
 	}
 	return n
 }

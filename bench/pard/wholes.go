@@ -240,7 +240,7 @@ func (m *wholeModule) serve(from, limit time.Duration, idleSecond int) time.Dura
 // bound is how many requests of a job's arrivals are accepted.
 func (w *wholes) bound(j *job, seed uint64) int64 {
 	source, end := newPoisson(j.rates, seed), time.Duration(len(j.rates))*time.Second
-	for r := (arrivals.Request{}); source.Peek(&r) && r.ArrivedAt < end; {
+	for r := (arrivals.Request{}); source.Next(&r) && r.ArrivedAt < end; {
 		w.accepts(r.ArrivedAt)
 	}
 	return w.count

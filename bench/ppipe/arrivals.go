@@ -152,7 +152,7 @@ func newCycle(rng *rand.Rand, times []float64, model int32, rps float64, until t
 	return c
 }
 
-func (c *cycle) Peek(r *arrivals.Request) bool {
+func (c *cycle) Next(r *arrivals.Request) bool {
 	c.at += c.gaps[c.next]
 	c.next = (c.next + 1) % len(c.gaps)
 	at := time.Duration(c.at / c.rps * float64(time.Second))
@@ -247,7 +247,7 @@ func newVarying(rng *rand.Rand, counts []float64, model int32, rps float64, unti
 	return v
 }
 
-func (v *varying) Peek(r *arrivals.Request) bool {
+func (v *varying) Next(r *arrivals.Request) bool {
 	if !(v.rps > 0) {
 		return false
 	}

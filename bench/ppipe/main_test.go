@@ -136,7 +136,7 @@ func TestTraceRates(t *testing.T) {
 			var r arrivals.Request
 			src := p.model(rand.New(rand.NewPCG(1, 2)), 1, 3, rps, seconds*time.Second)
 			last := time.Duration(0)
-			for src.Peek(&r) {
+			for src.Next(&r) {
 				if r.ArrivedAt < last || r.Model != 1 {
 					t.Fatalf("%s: request %+v after %v", p.name, r, last)
 				}
