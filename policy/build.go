@@ -16,7 +16,7 @@ type nodeWiring struct {
 	gbps             float64 // rate of a link in Gbit/s; 0 for devices on the planning host
 	nodes            int32   // number of nodes so far, of all kinds
 	hostNode         int32   // node of devices without links; -1 if there is none so far
-	lastNode         int32   // latest node of the kind
+	lastNode         int32   // latest node, by its number among those of the kind; -1 if there is none
 	uplink, downlink int32   // links of that node
 }
 
@@ -63,29 +63,31 @@ func (b *Builder) SetNodes(perNode int, gbps float64) {
 	wiring.lastNode, wiring.uplink, wiring.downlink = -1, -1, -1 // the kind has no node and no link yet
 }
 
-// wireDevice sets the node and the links of a device that is added to a pool. Devices are put on nodes in order,
-// perNode each; a new node gets an uplink and a downlink. Devices of a pool without a network card (0 Gbps) share
-// one node that has no links.
+// wireDevice sets the node and the links of a device that is added to a pool (the devices of one kind). Devices are put
+// on nodes in order, perNode each; a new node gets an uplink and a downlink. A device knows its node by a number over
+// all pools, but a link knows its node by the number within its pool. Devices of a pool without a network card (0 Gbps)
+// share one node, and have no links (-1, as SetNodes left them).
 func (b *Builder) wireDevice(device *Device) {
 	wiring := &b.wiring
 
-	// Find the node: that of the host, a new one with its two links, or the latest.
-	switch {
-	case wiring.gbps == 0: // without a network card: the host's node
+	if wiring.gbps == 0 {
+		// Without a network card it is on the host's node.
 		if wiring.hostNode < 0 {
 			wiring.hostNode = wiring.nodes
 			wiring.nodes++
 		}
 		device.Node = wiring.hostNode
-	case device.GPU/wiring.perNode != wiring.lastNode: // the first device of a node
-		wiring.lastNode = device.GPU / wiring.perNode
-		wiring.uplink = int32(len(b.tables.Links))
-		wiring.downlink = wiring.uplink + 1
-		wiring.nodes++
-		b.tables.Links = append(b.tables.Links, Link{Kind: wiring.kind, Node: wiring.lastNode, IsUplink: true, Gbps: wiring.gbps}, Link{Kind: wiring.kind, Node: wiring.lastNode, Gbps: wiring.gbps})
-		fallthrough
-	default:
-		device.Node = wiring.nodes - 1
+	} else {
+		// The first device of a node adds the node with its two links. device.GPU is the device's number in its pool.
+		nodeInPool := device.GPU / wiring.perNode
+		if nodeInPool != wiring.lastNode {
+			wiring.lastNode = nodeInPool
+			wiring.uplink = int32(len(b.tables.Links))
+			wiring.downlink = wiring.uplink + 1
+			wiring.nodes++
+			b.tables.Links = append(b.tables.Links, Link{Kind: wiring.kind, Node: nodeInPool, IsUplink: true, Gbps: wiring.gbps}, Link{Kind: wiring.kind, Node: nodeInPool, Gbps: wiring.gbps})
+		}
+		device.Node = wiring.nodes - 1 // the latest node
 	}
 	device.Uplink, device.Downlink = wiring.uplink, wiring.downlink
 }

@@ -134,12 +134,12 @@ func (l *TaskLedger) RevealTasks() {
 }
 
 // revealRange tells the policy of the tasks [first, end) of the list, which are all of one request and known at the
-// same time. The first event says how many they are. If the policy drops the request meanwhile, the rest is left
-// out.
+// same time. The first event says how many they are, and whether a program asked for them outside the end of a batch (a
+// Key of 1). If the policy drops the request meanwhile, the rest is left out.
 func (l *TaskLedger) revealRange(first, end int) {
 	reveals := &l.Reveals
 
-	// Enter the tasks into their slots.
+	// Enter the tasks into their slots, which are taken whether or not the policy still has the request.
 	for i := first; i < end; i++ {
 		l.addTask(&reveals.Tasks[i])
 	}
@@ -216,13 +216,14 @@ func (l *TaskLedger) PlaceInputs(task, device int32) {
 	}
 }
 
-// BringReadyInputs is called when tasks have ended. Of the tasks that the policy has placed, it has the inputs of
-// those brought to their devices whose inputs all exist by now.
+// BringReadyInputs is called when tasks have ended, so that inputs of other tasks may now exist. It goes through the
+// tasks that the policy has placed on a device before all of their inputs existed. If all of a task's inputs exist now,
+// it orders the host to bring them to that device.
 func (l *TaskLedger) BringReadyInputs() {
 	stillWaiting := l.awaitingInputs[:0]
 	for _, task := range l.awaitingInputs {
 		switch {
-		case !l.IsWaiting(task) || l.List[task].inputDevice < 0: // the task is gone
+		case !l.IsWaiting(task) || l.List[task].inputDevice < 0: // the task is gone, or its inputs are on their way already
 		case l.InputsReady(task):
 			l.bringInputs(task)
 		default:

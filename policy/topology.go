@@ -85,9 +85,11 @@ func (t *Tables) replaceLinks(plan *formats.Plan) error {
 	return nil
 }
 
-// linkStage adds the links of one stage's devices: a downlink for each if the stage receives transfers, and an uplink
-// for each group of devices, as many as a node has. rates has the NIC rates by device kind, in Gbit/s. For the last
-// stage of a pipeline nextStage is -1, and there are no uplinks.
+// linkStage adds the links of one stage's devices: a downlink for each device if the stage receives transfers, and an
+// uplink for each group of devices that share one. As in the simulator of PPipe's public artifact, a group has as many
+// physical devices as the larger node of the pools of the sending and the receiving stage. rates has the NIC rates by
+// device kind, in Gbit/s. For the last stage of a pipeline nextStage is -1, and there are no uplinks. replaceLinks has
+// given each device a node of its own with the device's number; a link belongs to that of its (first) device.
 func (t *Tables) linkStage(plan *formats.Plan, rates []float64, stage, nextStage int32, receives bool) {
 	devices := t.DevicesOf(stage)
 	kind := t.Devices[devices[0]].Kind
@@ -103,8 +105,7 @@ func (t *Tables) linkStage(plan *formats.Plan, rates []float64, stage, nextStage
 		}
 	}
 
-	// Uplinks: one for each group. A group has as many physical devices as the larger node of the two stages' pools, and
-	// each of them is divided into Share devices.
+	// Uplinks: one for each group. A physical device is divided into Share devices.
 	if nextStage < 0 {
 		return
 	}

@@ -57,11 +57,14 @@ func (agenda *agenda) peek() (time.Duration, uint8) {
 }
 
 // popNext writes the next entry of the agenda into entry and moves the clock to it. It returns false if nothing is
-// left. Entries of one instant come in the order of their kinds. Ended transfers and started batches of the present
-// instant have queues of their own, which are faster than the heap.
+// left. Entries of one instant come by their order, the number of the kind of event that they mean to the policy
+// (policy.EventKind). Transfers that ended and batches that started in the present instant have queues of their own,
+// which are faster than the heap.
 func (agenda *agenda) popNext(entry *agendaEntry) bool {
-	// Transfers and starts of this instant go before what is later or has a higher order. Among transfers the serial number
-	// of the batch decides, which is also the sequence number of its entries in the heap.
+	// Compare the queues of this instant with the rest, the heap and the next arrival, of which nextAt and order belong to
+	// whichever is first. An entry of the queues goes before what is later or has a higher order. Ends of transfers may
+	// also be in the heap: of two at this instant the one of the batch with the lower serial number goes first, and that
+	// number is the sequence number in the heap. What is in the queues happens now, so the clock stays.
 	nextAt, order := agenda.peek()
 	switch {
 	case agenda.endedTransfers.length > 0 && (nextAt > agenda.now || order > uint8(policy.TransferFinished) ||

@@ -146,14 +146,14 @@ func (h *deviceHost) handleEntry(entry *agendaEntry) {
 	}
 }
 
-// dispatch is called when the policy has dispatched the batch in a slot: it joins the queue of its first device. A batch
-// that begins behind the first stage of its pipeline takes on tasks of earlier batches, and is first transferred from
-// the device that holds the tensors of its last task. It implements host. The host then owns the batch until its last
-// hop has ended.
+// dispatch is called when the policy has dispatched the batch in a slot. The host then has the batch until its last hop
+// (stage on a device) has ended. A batch that begins at the first stage of its pipeline joins the queue of its first
+// device. One that begins at a later stage has tasks for which earlier batches have run the stages before. It is first
+// transferred, as a whole, from the device that holds the tensors of its last task. It implements host.
 func (h *deviceHost) dispatch(batchSlot int32) {
 	batch := h.batches.at(batchSlot)
 	hop := h.batches.hopAt(batchSlot, 0)
-	batch.firstStage = h.tables.Stages[hop.Stage].Hop // the position in the pipeline of the first stage that it runs
+	batch.firstStage = h.tables.Stages[hop.Stage].Hop // position in the pipeline of the first stage that the batch runs
 	if batch.firstStage == 0 {
 		if batch.model >= 0 { // the report counts the batches of single models
 			h.ledger.acc.Batch(batch.model, int(batch.size), h.agenda.now)
@@ -161,8 +161,10 @@ func (h *deviceHost) dispatch(batchSlot int32) {
 		h.queueRun(batchSlot)
 		return
 	}
-	// It begins behind the first stage: fetch the tensors of its tasks first.
-	batch.sourceDevice = h.ledger.locations[h.batches.members(batchSlot)[batch.size-1]].device
+
+	// It begins at a later stage: fetch the tensors of its tasks first, all from one device.
+	lastTask := h.batches.members(batchSlot)[batch.size-1]
+	batch.sourceDevice = h.ledger.locations[lastTask].device
 	batch.readyAt = h.agenda.now
 	h.links.queueTransfer(batchSlot)
 }
@@ -209,16 +211,18 @@ func (h *deviceHost) bringInputs(task, device int32) {
 
 // setDeviceUp makes a device fail (up is false) or come back (true), when a fault of the run is due, and tells the
 // policy. When a device is lost, the batches that run or wait there are lost with it; the policy aborts them when it
-// hears of it. Networks that were loaded while serving, and session states (what services keep of requests there), are
-// lost too. It implements host.
+// hears of it. The device forgets the networks that were loaded while serving, and comes back with those of the plan.
+// Session states (what services keep of requests there) are lost, too. It implements host.
 func (h *deviceHost) setDeviceUp(deviceIndex int32, up bool) {
 	device := &h.devices[deviceIndex]
-	if device.isDown != up {
+	isUp := !device.isDown
+	if isUp == up {
 		return // it is in that state already
 	}
 	device.isDown = !up
 
-	// Tell the statistics of the run, as far as it has these.
+	// Tell the statistics of the run, as far as it has these: those of applications, and those of the work of workflows.
+	// For the latter a device that fails or comes back has no load under way.
 	if h.loop.flow != nil && h.loop.flow.stats != nil {
 		h.loop.flow.stats.deviceFault(deviceIndex, up)
 	}
@@ -226,7 +230,8 @@ func (h *deviceHost) setDeviceUp(deviceIndex int32, up bool) {
 		h.loop.flow.work.deviceLost(deviceIndex)
 	}
 
-	// Clear a lost device: its queue, its language model, and its memory, which has the networks of the plan when it is back.
+	// Clear a lost device: its queue, its language model, its session states and its memory. The memory gets the networks
+	// of the plan at once, with which the device comes back.
 	kind := policy.WorkerBack
 	if !up {
 		kind = policy.WorkerLost
@@ -332,8 +337,8 @@ func (h *deviceHost) startRun(batchSlot, deviceIndex int32) {
 	device.busy, device.runningBatch = true, batchSlot
 	batch.activity = runsOnDevice
 
-	// Tell the service, if it asks for them, the time of the run since the first request, and how long the device was idle.
-	// Its answers may depend on them.
+	// Tell the service the time since the first request, and how long the device was idle. Its answers may depend on them.
+	// The observers are the service itself, or nil if it does not ask for the figure.
 	if h.tickObserver != nil {
 		h.tickObserver.ObserveTime(h.agenda.now - h.loop.firstArrivalAt)
 	}
@@ -352,8 +357,9 @@ func (h *deviceHost) startRun(batchSlot, deviceIndex int32) {
 		duration = h.loop.flow.batchTime(batchSlot, duration)
 	}
 
-	// Schedule the end: at that instant it comes in the order of the event BatchFinished, and of the batches' serial
-	// numbers. Entries of a start, which is now, have a queue of their own.
+	// Schedule the end. Entries of one instant come by the kind of event that they mean to the policy, here BatchFinished,
+	// and then by the serial number of the batch. The entry of the start is a copy with another kind, and is due at once:
+	// such entries have a queue of their own.
 	entry := h.agenda.scheduleInPlace(h.agenda.now+duration, policy.BatchFinished, batch.serial)
 	*entry = agendaEntry{kind: runEndEntry, start: h.agenda.now, serial: batch.serial, subject: batchSlot, device: deviceIndex, epoch: device.faultEpoch, hopIndex: batch.hopIndex}
 	startedEntry := h.agenda.startedBatches.pushSlot()
@@ -395,19 +401,20 @@ func (h *deviceHost) finishRun(entry *agendaEntry) {
 	h.startNextRun(entry.device)
 }
 
-// reportRun is called when the policy hears of the end of a run, which entry is about: the batch goes on to the next hop
-// (stage on a device) or has ended. A batch that was dispatched to only a part of the pipeline's stages ends as such a
-// part, and its tasks wait for another batch.
+// reportRun is called when the policy hears of the end of a run, which entry is about: the batch goes on to the next
+// hop (stage on a device) or has ended. A batch that was dispatched to only a part of the pipeline's stages ends as
+// such a part, and its tasks wait for another batch. Indexes of hops count from the first stage that the batch runs
+// (batch.firstStage); the policy is told the position of the stage in the pipeline.
 func (h *deviceHost) reportRun(entry *agendaEntry) {
 	batch := h.batches.at(entry.batchSlot())
 
-	// Note what the event will say, because the batch changes below. hop is the stage within the pipeline. The run ended
-	// before now if the policy hears of it later. isLastHop says that the batch was dispatched no further, and isPart that
-	// its pipeline has more stages behind this one.
-	model, service, hop := batch.model, batch.service, batch.firstStage+entry.hopIndex
+	// Note what the event will say, because the batch changes below. batch.hopIndex is still the hop of the entry. If the
+	// policy hears of the run later than at its end, it ended reportDelay ago. isLastHop says that the batch was
+	// dispatched no further, and isPart that its pipeline has more stages behind this one.
+	model, service, stagePosition := batch.model, batch.service, batch.firstStage+entry.hopIndex
 	end := h.agenda.now - batch.reportDelay
 	isLastHop := batch.hopIndex+1 == batch.numHops
-	isPart := isLastHop && int32(hop)+1 < batch.stages
+	isPart := isLastHop && int32(stagePosition)+1 < batch.stages
 
 	// Move the batch on, and let the device take its next one.
 	switch {
@@ -424,12 +431,14 @@ func (h *deviceHost) reportRun(entry *agendaEntry) {
 		h.startNextRun(entry.device)
 	}
 
-	// The ending rule of the run answers requests, or reveals what follows, before the policy hears of the batch.
+	// Apply the rule of the run by which requests end: it answers those of the batch, or reveals the tasks that follow.
+	// Then tell the policy of the run, and do what waited for that.
 	if isLastHop && !isPart {
 		h.loop.ending.batchRan(entry.batchSlot(), entry.device)
 	}
 	ev := h.loop.beginEvent(policy.BatchFinished)
-	ev.Model, ev.Service, ev.Batch, ev.Hop, ev.Device, ev.Start, ev.End = model, service, entry.batchSlot(), hop, entry.device, entry.start, end
+	ev.Model, ev.Service, ev.Batch, ev.Hop = model, service, entry.batchSlot(), stagePosition
+	ev.Device, ev.Start, ev.End = entry.device, entry.start, end
 	h.loop.tellPolicy()
 	h.resumeAfterBatch(entry.device)
 }
@@ -446,8 +455,8 @@ func (h *deviceHost) resumeAfterBatch(device int32) {
 	}
 }
 
-// returnPart ends a batch that ran only a part of its pipeline, the last stage of it on a device. Its tasks wait for
-// another batch that takes them on from that device, which holds their tensors.
+// returnPart ends a batch that has run its last hop, on a device, although its pipeline has further stages. Its tasks
+// wait for another batch that takes them on from that device, which holds their tensors.
 func (h *deviceHost) returnPart(batchSlot, device int32) {
 	batch := h.batches.at(batchSlot)
 	stage := h.batches.hopAt(batchSlot, batch.hopIndex).Stage
@@ -456,7 +465,8 @@ func (h *deviceHost) returnPart(batchSlot, device int32) {
 	// freed unless other tasks have yet to read its output.
 	for _, task := range h.batches.members(batchSlot) {
 		h.ledger.locations[task].lastStage, h.ledger.locations[task].device = stage, device
-		if !h.ledger.leaveBatch(task, policy.TaskWaiting) && h.loop.flow != nil {
+		requestIsOpen := h.ledger.leaveBatch(task, policy.TaskWaiting)
+		if !requestIsOpen && h.loop.flow != nil {
 			h.ledger.tasks.ReleaseIfUnread(task)
 		}
 	}

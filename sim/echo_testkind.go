@@ -69,7 +69,9 @@ func (h *echoHost) scheduleToken(batchSlot int32) {
 }
 
 // handleEntry handles an agenda entry of the test kind's host: a batch has started, was evicted, or gets its next
-// token. An entry of an ended batch is void. It implements host.
+// token. An entry is void if its batch has ended or was aborted. A token is also void if the batch was evicted: the
+// batch then still has its serial number, but activeSerials, which has those of the batches on an instance, has 0. It
+// implements host.
 func (h *echoHost) handleEntry(entry *agendaEntry) {
 	batch := h.batches.at(entry.batchSlot())
 	switch isCurrent := batch.isLive && batch.serial == entry.serial; {
@@ -79,7 +81,7 @@ func (h *echoHost) handleEntry(entry *agendaEntry) {
 		h.loop.tellPolicy()
 	case entry.kind == echoReturnedEntry:
 		h.loop.returnBatchToPolicy(entry.batchSlot(), entry.device, policy.ReturnEvicted, []int32{*h.tokensOf(entry.batchSlot())})
-	case h.activeSerials[entry.batchSlot()] == entry.serial:
+	case h.activeSerials[entry.batchSlot()] == entry.serial: // a token is due; the instance was busy with it
 		h.busyTimes[entry.device] += h.agenda.now - entry.start
 		h.makeToken(entry.batchSlot(), entry.device)
 	}

@@ -72,14 +72,18 @@ func (f *fluidRelaxation) workDoneAt(module int, start, limit time.Duration) tim
 }
 
 // maxGoodRequests returns a bound on the requests of the run that any policy could answer in time. It lets a fluid
-// relaxation (work flows without batches or queues) accept each arrival in turn. It returns -1 if there are several
-// applications, whose time windows differ.
+// relaxation (work flows without batches or queues) accept each arrival in turn. It returns -1, for no bound, if there
+// are several applications, whose time windows differ, or if there are no counts of workers (totals.Modules[].Workers,
+// the number at the end of every second).
 func (f *flowStats) maxGoodRequests() int64 {
 	if len(f.tables.Apps) != 1 || len(f.totals.Modules[0].Workers) == 0 {
 		return -1
 	}
 	slo := f.loop.tables.Models[0].SLO
-	// Bound counts the accepted requests of every second, as the returned sum counts those of the run.
+
+	// Requests outside of the counted time take work, too, so every arrival is offered to the relaxation. Of those
+	// accepted, Bound counts the ones of each second, and the returned sum those of the run, if they are in the counted
+	// time.
 	relaxed, sum := f.relaxedProblem(), int64(0)
 	for _, arrivedAt := range f.arrivalTimes {
 		if relaxed.acceptIfInTime(arrivedAt, slo) && f.loop.ledger.acc.IsCounted(arrivedAt) {
@@ -90,10 +94,11 @@ func (f *flowStats) maxGoodRequests() int64 {
 	return sum
 }
 
-// relaxedProblem returns the fluid relaxation of the run's only application: for each module that every request visits
-// once, how many requests its workers serve in each second, and the least times that a request needs before and after
-// it. The rates of other modules stay nil, and they limit nothing. Modules that share their devices get one more
-// constraint.
+// relaxedProblem returns the fluid relaxation of the run's only application, which bounds how many requests could be in
+// time: for each module that every request visits once, how many requests its workers serve in each second, and the
+// least times that a request needs before and after it. The rates of other modules stay nil, and they limit nothing,
+// which makes the bound looser. Modules that share their devices get one more constraint. No work is accepted yet, so
+// all modules are free from 0 on (freeAt; nextFreeAt is scratch).
 func (f *flowStats) relaxedProblem() *fluidRelaxation {
 	app, services := &f.tables.Apps[0], int(f.services)
 	relaxed := &fluidRelaxation{rate: make([][]float64, services), timeBefore: make([]time.Duration, services), timeAfter: make([]time.Duration, services), freeAt: make([]time.Duration, services), nextFreeAt: make([]time.Duration, services)}
@@ -108,14 +113,15 @@ func (f *flowStats) relaxedProblem() *fluidRelaxation {
 		}
 	}
 
-	// Longest times before and after each node. In app.Order a node comes after its inputs.
+	// Longest times before and after each node, of which a request must wait for all. In app.Order a node comes after its
+	// inputs. A node's Paths are those behind it, without the node.
 	timeBefore := make([]time.Duration, len(app.Nodes))
 	for _, i := range app.Order {
 		node := &app.Nodes[i]
 		for _, edge := range node.Inputs {
 			timeBefore[i] = max(timeBefore[i], timeBefore[edge.From]+nodeTime[edge.From])
 		}
-		if !node.AlwaysReached || visits[node.Service] > 1 { // several visits have different windows; without them the bound is looser
+		if !node.AlwaysReached || visits[node.Service] > 1 { // several visits would have different windows
 			continue
 		}
 		timeAfter := time.Duration(0)
@@ -134,9 +140,11 @@ func (f *flowStats) relaxedProblem() *fluidRelaxation {
 }
 
 // addSharedDevices adds one more constraint to the relaxation for each set of modules that share all of their devices:
-// the devices serve a request as one module whose time is the sum of the modules' least times. Each constraint is
-// appended to the lists of the relaxation like a further module. visits[service] is how often every request visits the
-// service; those with other than one visit have no constraint of their own and are left out.
+// the devices serve a request as one module whose time is the sum of the modules' least times. Its work may begin as
+// soon as that of some module of the set may (the least time before), and must end when the last one must (the least
+// time after). Each constraint is appended to the lists of the relaxation like a further module. visits[service] is how
+// often every request visits the service; those with other than one visit have no constraint of their own and are left
+// out.
 func (f *flowStats) addSharedDevices(relaxed *fluidRelaxation, visits []int) {
 	handled := make([]bool, f.services)
 	for module := range handled {
@@ -149,7 +157,8 @@ func (f *flowStats) addSharedDevices(relaxed *fluidRelaxation, visits []int) {
 
 		// Collect the modules on the same devices. The rates r1 and r2 join to 1 / (1/r1 + 1/r2).
 		for other := module; other < len(handled); other++ {
-			if handled[other] || relaxed.rate[other] == nil || visits[other] != 1 || !slices.Equal(f.tables.Modules[other].Workers, workers) {
+			hasConstraint := relaxed.rate[other] != nil && visits[other] == 1
+			if handled[other] || !hasConstraint || !slices.Equal(f.tables.Modules[other].Workers, workers) {
 				continue
 			}
 			handled[other] = true
@@ -165,7 +174,9 @@ func (f *flowStats) addSharedDevices(relaxed *fluidRelaxation, visits []int) {
 			}
 		}
 
-		// A constraint on one module alone is there already.
+		// If a device has a single module, the constraint on that is there already. (If it has others, but they are left out,
+		// the constraint of the one that is not is added once more, which changes nothing.) freeAt and nextFreeAt begin at 0,
+		// as no work is accepted yet.
 		if rates != nil && len(f.servicesByDevice[workers[0]]) > 1 {
 			relaxed.timeBefore, relaxed.timeAfter, relaxed.rate = append(relaxed.timeBefore, before), append(relaxed.timeAfter, after), append(relaxed.rate, rates)
 			relaxed.freeAt, relaxed.nextFreeAt = append(relaxed.freeAt, 0), append(relaxed.nextFreeAt, 0)

@@ -189,9 +189,10 @@ func (f *flowStats) workerOrdered(device int32) {
 	}
 }
 
-// workerChanged notes that a device's worker was loaded, or unloaded. After an unload the device is no longer used,
-// unless another load was ordered. presentSince is when a device came into use, and -1 means that it is not in use; the
-// time in use is added up in DeviceTime.
+// workerChanged notes that a device's worker was loaded, or unloaded. A device is in use from the order of its load
+// (workerOrdered sets presentSince then) until its worker is unloaded; the time in use is added up in DeviceTime. An
+// unload ends one use of the device. If another load was ordered before it, the next use begins at once; otherwise
+// presentSince is -1, which means that the device is not in use.
 func (f *flowStats) workerChanged(device int32, isLoaded bool) {
 	f.setServing(device, isLoaded)
 	switch {

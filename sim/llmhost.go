@@ -324,25 +324,27 @@ func (h *llmHost) handleOrder(order networkOrder) { h.swapper.handleOrder(order)
 func (h *llmHost) bringInputs(task, device int32) { h.loop.baseHost.bringInputs(task, device) }
 
 // setDeviceUp loses an instance (up is false) or brings it back (true), when a fault of the run is due, and tells the
-// policy. A lost one forgets all sequences; one that comes back runs the network that the plan puts there, and the event
-// gives that network's limits: Value is the most sequences at a time, Limit the tokens of KV memory. A new epoch makes
-// earlier entries of the agenda void. It implements host.
+// policy. A lost one forgets all sequences and runs no network. One that comes back runs the network that the plan puts
+// there, and the event gives that network's limits: Value is the most sequences at a time, Limit the tokens of KV
+// memory. A new epoch makes earlier entries of the agenda void. It implements host.
 func (h *llmHost) setDeviceUp(deviceIndex int32, up bool) {
 	instance := &h.instances[deviceIndex]
-	if instance.isDown != up {
-		return
+	isUp := !instance.isDown
+	if isUp == up {
+		return // it is in that state already
 	}
 	instance.isDown = !up
 	instance.faultEpoch++
-	kind := policy.WorkerBack
-	if !up {
+	var kind policy.EventKind
+	if up {
+		kind = policy.WorkerBack
+		h.runResident(deviceIndex)
+	} else {
 		kind = policy.WorkerLost
 		h.clearInstance(deviceIndex)
-	} else {
-		h.runResident(deviceIndex)
 	}
 
-	// Tell the policy, with the limits of the network that runs.
+	// Tell the policy, with the limits of the network that runs, if there is one (-1 is none, as on a lost instance).
 	ev := h.loop.beginEvent(kind)
 	ev.Device = deviceIndex
 	if instance.network >= 0 {

@@ -70,11 +70,13 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 }
 
 // newLoop prepares a run: its hosts (which simulate devices and instances), the rule by which requests end, and the
-// faults on its agenda. Events of kinds that the policy does not handle are left out.
+// faults on its agenda. The run gets the shares that clients have of the models' capacity, and the truth (what only
+// reality knows of a request) if it is configured. Some policies leave searches to the run; searcher is such a policy,
+// or nil. Events of kinds that the policy does not handle are left out.
 func newLoop(ctx context.Context, cfg *Config) *loop {
 	tables := cfg.Tables
 	run := &loop{ctx: ctx, cfg: cfg, tables: tables, truth: cfg.Truth}
-	run.savedRunTime = time.Duration(cfg.FrontEndRunShare * float64(maxSavedRunTime))
+	run.savedRunTime = time.Duration(cfg.FrontEndRunShare * float64(maxSavedRunTime)) // as much as can be saved, see takeRunTime
 	run.ledger.acc = report.New(reportConfig(cfg))
 	run.ledger.shares = fair.New(tables)
 	run.batches.init(tables)
@@ -243,12 +245,14 @@ func (l *loop) takeRunTime(now time.Duration) time.Duration {
 }
 
 // pullArrival takes the next request from the source and puts its arrival at the policy on the agenda: after Ingress
-// and, if the run has a front end, after that has handled the requests before. Only one arrival is on the agenda at a
-// time. Requests from Duration on are not taken. It writes the request into l.nextArrival. An unknown model, or an
-// arrival before the present time, ends the run with an error.
+// and, if the run has a front end, after that has handled the requests before. The front end handles one request after
+// another. It is occupied for FrontEnd by each, and also by the runs of the request's batches on CPUs of the front
+// end's machine (FrontEndRuns). Only one arrival is on the agenda at a time. Requests from Duration on are not taken.
+// It writes the request into l.nextArrival. An unknown model, or an arrival before the present time, ends the run with
+// an error; arrivals are named in it by their time at the client, which is earlier by Ingress.
 func (l *loop) pullArrival() {
 	arrival := &l.nextArrival
-	if !l.cfg.Source.Peek(arrival) {
+	if !l.cfg.Source.Next(arrival) {
 		return
 	}
 	if l.cfg.Duration > 0 && arrival.ArrivedAt >= l.cfg.Duration {
@@ -277,8 +281,9 @@ func (l *loop) pullArrival() {
 }
 
 // admitArrival is called when the pulled request arrives at the policy. It drops the request if its client (0 means
-// none) has used up its share; otherwise it enters it into the ledger, tells the policy and, if requests have several
-// tasks, reveals the first ones. It also pulls the next request from the source.
+// none) has used up its share of the model's capacity; otherwise it enters it into the ledger, tells the policy and, if
+// requests have several tasks (loop.flow), reveals the first ones. It also pulls the next request from the source.
+// ledger.acc counts what the report needs, and loop.truth notes what really happens to the request.
 func (l *loop) admitArrival() {
 	arrival := &l.nextArrival
 
@@ -295,10 +300,12 @@ func (l *loop) admitArrival() {
 		return
 	}
 
-	// Enter the request into the ledger, with its task if it has only one.
+	// Enter the request into the ledger. If requests have only one task, enter that, too: it has the slot of the request.
+	// Otherwise the statistics of applications, if the run has them, count the request.
 	requestSlot := l.ledger.takeRequestSlot()
 	prompt, session := arrival.PromptTokens, arrival.Session
-	l.ledger.requests[requestSlot] = request{model: model, client: client, state: requestOpen, arrivedAt: arrivedAt, deadline: arrivedAt + slo, wholeSLO: slo >= l.tables.Models[model].SLO}
+	hasWholeSLO := slo >= l.tables.Models[model].SLO // only then may its lateness lower what clients are allowed
+	l.ledger.requests[requestSlot] = request{model: model, client: client, state: requestOpen, arrivedAt: arrivedAt, deadline: arrivedAt + slo, wholeSLO: hasWholeSLO}
 	if l.truth != nil {
 		l.truth.Arrive(requestSlot, arrival)
 	}
@@ -308,7 +315,7 @@ func (l *loop) admitArrival() {
 		l.flow.stats.addRequest(requestSlot)
 	}
 
-	// Pull the next arrival before the policy handles this one.
+	// Pull the next arrival. That overwrites l.nextArrival, of which the event of this one uses copies.
 	l.pullArrival()
 	ev := l.beginEvent(policy.Arrival)
 	ev.Model, ev.Service, ev.Req, ev.Task, ev.ArrivedAt, ev.Deadline = model, model, requestSlot, requestSlot, arrivedAt, arrivedAt+slo

@@ -99,8 +99,10 @@ func (o *ModelLoadSearch) startBrackets(ctx context.Context, simulator *pointSim
 		brackets[model].gridBracket = gridBracket{candidate: guessOf(model), lowestFail: maxPoint + 1}
 	}
 
-	// Begin above the loads that must be reached, if there are any: each bracket takes in that its minimum passed, and the
-	// next candidate is at least the caller's guess.
+	// If there are loads that must be reached, begin above them. Without a result some model fails at them, and the search
+	// ends. Otherwise enter into each bracket that its point of MinLoads passed, and with which loss: observeLoss takes
+	// the bracket's candidate as the point that was simulated, and sets the next one. The next one is at least the
+	// caller's guess.
 	if o.MinLoads != nil {
 		points, minResult, err := o.checkMinLoads(ctx, simulator, maxPoint)
 		if minResult == nil || err != nil {
@@ -273,7 +275,7 @@ func (o *ModelLoadSearch) lossRatio(result *pointResult, model int) float64 {
 const (
 	minAllowedLoss = 1e-4    // share of requests that every model may lose, for the division
 	minLossRatio   = 1.0 / 8 // loss ratios below it are taken as equal to it
-	lossGrowth     = 25      // assumed slope of log(loss ratio) over the load
+	lossGrowth     = 25      // assumed growth of log(loss ratio) when the load factor grows by 1
 )
 
 // guidedBracket is a gridBracket that chooses its candidates by the losses at both ends. Near the highest passing
@@ -283,34 +285,36 @@ type guidedBracket struct {
 	passLogLoss, failLogLoss float64 // log of the loss ratio at highestPass and at lowestFail; it is 0 at the allowed loss
 }
 
-// observeLoss takes in whether the candidate passed and what it lost, and chooses the next candidate. loss is the lost
-// share of requests over the share that may be lost: 1 is just at the limit. Its logarithm grows about linearly with the
-// load, so the next candidate is interpolated between the two ends of the bracket, by the logarithms there: passLogLoss
-// (at most 0) and failLogLoss (at least 0). If the latest interpolation narrowed the bracket by less than half, the next
-// candidate is the middle, which b.observe chooses. step is that of the grid of loads.
-func (b *guidedBracket) observeLoss(pass bool, loss, step float64) {
+// observeLoss takes in whether the candidate, a point of the grid of loads, passed and what it lost, and chooses the
+// next candidate. loss is the lost share of requests over the share that may be lost: 1 is just at the limit. Its
+// logarithm grows about linearly with the load, so the next candidate is interpolated between the two ends of the
+// bracket, by the logarithms there: passLogLoss (at most 0) and failLogLoss (at least 0). If the latest candidate
+// narrowed the bracket by less than half, the middle is next, which b.observe has chosen already. While only one end
+// was seen, the next candidate is as far from that as the loss says: lossGrowth is by how much the logarithm is assumed
+// to grow per unit of load, and gridStep is the load between two points of the grid.
+func (b *guidedBracket) observeLoss(pass bool, loss, gridStep float64) {
 	logLoss, previousGap := math.Log(max(loss, minLossRatio)), b.lowestFail-b.highestPass
 	if pass {
 		b.passLogLoss = min(logLoss, 0)
 	} else {
 		b.failLogLoss = max(logLoss, 0)
 	}
-	bothSeen := b.anyPassed && b.anyFailed // before this candidate
-	b.observe(pass)
+	hadBothEnds := b.anyPassed && b.anyFailed // before this candidate
+	b.observe(pass)                           // the next candidate is its choice, unless another one is chosen below
 	gap := b.lowestFail - b.highestPass
 	narrowedByHalf := 2*gap <= previousGap+1
 	switch {
-	case b.isClosed():
+	case b.isClosed(): // no candidate is needed
 	case !b.anyPassed || !b.anyFailed:
-		// Only one end was seen: go as far as the slope says.
-		steps := math.Abs(logLoss) / (lossGrowth * step)
+		// Only one end was seen: go as many points as the slope says, at least half of what observe would (b.step points).
+		points := math.Abs(logLoss) / (lossGrowth * gridStep)
 		if pass {
-			b.candidate = min(b.highestPass+max(1, b.step/2, int(steps)), b.lowestFail-1)
+			b.candidate = min(b.highestPass+max(1, b.step/2, int(points)), b.lowestFail-1)
 		} else {
-			b.candidate = max(b.lowestFail-max(1, b.step/2, int(math.Ceil(steps))), b.highestPass+1)
+			b.candidate = max(b.lowestFail-max(1, b.step/2, int(math.Ceil(points))), b.highestPass+1)
 		}
-	case !bothSeen || narrowedByHalf:
-		// Both were seen: interpolate linearly to a loss ratio of 1.
+	case !hadBothEnds || narrowedByHalf:
+		// Both ends were seen: interpolate linearly to a loss ratio of 1, whose logarithm is 0.
 		share := -b.passLogLoss / max(b.failLogLoss-b.passLogLoss, 1e-9)
 		b.candidate = b.highestPass + min(max(1, int(float64(gap)*share)), gap-1)
 	}

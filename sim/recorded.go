@@ -25,7 +25,7 @@ func RecordArrivals(source arrivals.Source, models int) (*RecordedArrivals, erro
 	recorded := &RecordedArrivals{times: make([][]time.Duration, models)}
 	total := 0
 	var arrival arrivals.Request
-	for source.Peek(&arrival) {
+	for source.Next(&arrival) {
 		if arrival.Model < 0 || int(arrival.Model) >= models {
 			return nil, fmt.Errorf("reading arrivals: a request at %v names model %d of %d", arrival.ArrivedAt, arrival.Model, models)
 		}
@@ -72,16 +72,17 @@ type tracePlayer struct {
 	times      []time.Duration
 	nextIndex  int
 	roundStart float64 // nanoseconds of the recording at which this round began
-	round      float64 // nanoseconds of a round
+	round      float64 // length of a round in nanoseconds of the recording
 	stretch    float64 // factor on the recorded times
 	endsAt     time.Duration
 	model      int32
 }
 
-// Peek sets arrival to the next recorded arrival of the model and moves on to the one after it. At the end of the
-// recorded times it starts another round of them. It returns false if there are no times, or if the next arrival is at
-// endsAt or later.
-func (p *tracePlayer) Peek(arrival *arrivals.Request) bool {
+// Next sets arrival to the next recorded arrival of the model. At the end of the recorded times it starts another round
+// of them. Times of the recording, to which those of earlier rounds are added (roundStart), are multiplied by stretch,
+// so that the requests come at the rate that is played. It returns false if there are no times, or if the next arrival
+// is at endsAt or later. It implements arrivals.Source.
+func (p *tracePlayer) Next(arrival *arrivals.Request) bool {
 	if len(p.times) == 0 {
 		return false
 	}

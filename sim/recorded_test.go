@@ -16,7 +16,7 @@ type fixedArrivals struct {
 	nextIndex int
 }
 
-func (f *fixedArrivals) Peek(r *arrivals.Request) bool {
+func (f *fixedArrivals) Next(r *arrivals.Request) bool {
 	if f.nextIndex == len(f.times) {
 		return false
 	}
@@ -42,7 +42,7 @@ func TestTraceIsPlayedAtTheRate(t *testing.T) {
 		}
 		var out []time.Duration
 		var r arrivals.Request
-		for cfg.Source.Peek(&r) {
+		for cfg.Source.Next(&r) {
 			if len(out) > 0 && r.ArrivedAt < out[len(out)-1] {
 				t.Fatalf("load %v, run %d: %v after %v", load, run, r.ArrivedAt, out[len(out)-1])
 			}

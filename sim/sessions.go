@@ -236,10 +236,11 @@ func (store *sessionStore) moveTime(order networkOrder) time.Duration {
 	return time.Duration(float64(fullTime) * float64(store.stateOf(task).bytes) / float64(usualState.Bytes))
 }
 
-// finishMove is called when the move of a session state (what a service keeps of a request) to a device, whose memory is
-// given, ends. It returns 0 if the state is then on the new device only, ReturnNotLoaded if the state was dropped
-// meanwhile, and ReturnFull if it does not fit; then it stays where it was. If the state belongs to no task any more, it
-// sets the entry's serial, the key of the event, to -1.
+// finishMove is called when the move of a session state (what a service keeps of a request) to the device of the entry
+// ends; `memory` is that of the device. It returns 0 if the state is then on that device only, and ReturnFull if it
+// does not fit; then it stays where it was. It returns ReturnNotLoaded if the state was dropped from its device
+// meanwhile, or if the move is void: its task is over, or the state was since ordered to another device. For a void
+// move it also sets the key of the event, the task that the policy named (entry.orderKey), to -1.
 func (store *sessionStore) finishMove(memory *deviceMemory, entry *agendaEntry) policy.ReturnReason {
 	task := memory.incomingState
 	memory.incomingState = -1
@@ -248,7 +249,7 @@ func (store *sessionStore) finishMove(memory *deviceMemory, entry *agendaEntry) 
 		return policy.ReturnNotLoaded
 	}
 
-	// The state may have been dropped, or have no space.
+	// The state may have been dropped, be on the device already, or have no space.
 	state := store.stateOf(task)
 	state.moveTarget = -1
 	switch tables := store.loop.tables; {

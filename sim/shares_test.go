@@ -97,7 +97,7 @@ func clientBeside(t *testing.T, plan *formats.Plan, greedy int, load float64) (i
 		source := arrivals.Poisson(seeded.New(7, name), 0, rate, until)
 		var r arrivals.Request
 		var all []arrivals.Request
-		for source.Peek(&r) {
+		for source.Next(&r) {
 			if r.Client = name; name != "steady" {
 				r.ArrivedAt += flood // a client is known once it has sent
 			}

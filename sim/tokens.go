@@ -77,11 +77,14 @@ func (c *latencySamples) addSamples(other *latencySamples) {
 	c.e2e, c.ttft, c.tpot, c.waits = append(c.e2e, other.e2e...), append(c.ttft, other.ttft...), append(c.tpot, other.tpot...), append(c.waits, other.waits...)
 }
 
-// newTokenEnding returns the ending rule for instances of language models, which judges answers by their tokens. If the
-// run has no such instances, it returns nil. It also enters the rule into the host of the instances, which tells it of
-// first tokens and finished answers.
+// newTokenEnding returns the ending rule for instances of language models, which judges answers by their tokens, and
+// otherwise answers requests like directEnding. It returns nil, so that another rule is used, if the run has no such
+// instances (they have the second host) or if requests may have several tasks (loop.flow, or a Control that says what
+// follows a task). It also enters the rule into the host of the instances, which tells it of first tokens and finished
+// answers.
 func newTokenEnding(loop *loop) endingRule {
-	if len(loop.hosts) <= instanceHost || loop.flow != nil || loop.cfg.Control != nil {
+	hasInstances := len(loop.hosts) > instanceHost
+	if !hasInstances || loop.flow != nil || loop.cfg.Control != nil {
 		return nil
 	}
 	host, ok := loop.hosts[instanceHost].(*llmHost)

@@ -53,7 +53,7 @@ func poisson(rates []float64, seed uint64) (moments []time.Duration) {
 		moments = append(moments, time.Duration(i)*leadEvery)
 	}
 	source := arrivals.PoissonOf(rates, seeded.New(seed, "bench-digits/arrivals"))
-	for r := (arrivals.Request{}); source.Peek(&r); {
+	for r := (arrivals.Request{}); source.Next(&r); {
 		moments = append(moments, leadIn+r.ArrivedAt)
 	}
 	return moments

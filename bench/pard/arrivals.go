@@ -62,8 +62,8 @@ func newPoisson(rates []float64, seed uint64) *poisson {
 	return &poisson{rates: rates, rng: rand.New(rand.NewPCG(seed, 1))}
 }
 
-// Peek implements arrivals.Source.
-func (p *poisson) Peek(r *arrivals.Request) bool {
+// Next implements arrivals.Source.
+func (p *poisson) Next(r *arrivals.Request) bool {
 	need := p.rng.ExpFloat64()
 	for {
 		s := int(p.at)
@@ -84,7 +84,7 @@ func (p *poisson) Peek(r *arrivals.Request) bool {
 // firstSecond returns how many requests come in the first second.
 func firstSecond(rates []float64, seed uint64) (n int) {
 	source := newPoisson(rates, seed)
-	for r := (arrivals.Request{}); source.Peek(&r) && r.ArrivedAt < time.Second; n++ {
+	for r := (arrivals.Request{}); source.Next(&r) && r.ArrivedAt < time.Second; n++ {
 	}
 	return n
 }

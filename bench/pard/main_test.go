@@ -99,7 +99,7 @@ func TestMeasure(t *testing.T) {
 func TestPoisson(t *testing.T) {
 	src, n := newPoisson([]float64{1000, 0, 3000}, 1), [3]int{}
 	var last time.Duration
-	for r := (arrivals.Request{}); src.Peek(&r); last = r.ArrivedAt {
+	for r := (arrivals.Request{}); src.Next(&r); last = r.ArrivedAt {
 		if n[int(r.ArrivedAt/time.Second)]++; r.ArrivedAt < last {
 			t.Fatal("arrivals go back")
 		}

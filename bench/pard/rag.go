@@ -85,7 +85,7 @@ func drawQueries(t *trace, rate float64, seed uint64) []query {
 	}
 	var list []query
 	source := newPoisson(traces.ScaledToMean(t.counts, rate), seed)
-	for r := (arrivals.Request{}); len(list) < queries && source.Peek(&r); {
+	for r := (arrivals.Request{}); len(list) < queries && source.Next(&r); {
 		list = append(list, drawQuery(r.ArrivedAt, rng, mids))
 	}
 	return list

@@ -90,9 +90,9 @@ type ofModel struct {
 	model int32
 }
 
-// Peek sets r to the next request.
-func (s ofModel) Peek(r *arrivals.Request) bool {
-	more := s.Source.Peek(r)
+// Next sets r to the next request.
+func (s ofModel) Next(r *arrivals.Request) bool {
+	more := s.Source.Next(r)
 	r.Model = s.model
 	return more
 }

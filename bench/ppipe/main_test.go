@@ -106,7 +106,7 @@ func TestTraceRates(t *testing.T) {
 			var r arrivals.Request
 			source := p.source(rand.New(rand.NewPCG(1, 2)), 1, 3, rps, length*time.Second)
 			last := time.Duration(0)
-			for source.Peek(&r) {
+			for source.Next(&r) {
 				if r.ArrivedAt < last || r.ArrivedAt >= length*time.Second {
 					t.Fatalf("%s: request %+v after %v", p.name, r, last)
 				}

@@ -108,13 +108,13 @@ type gated struct {
 	open     <-chan struct{}
 }
 
-func (g *gated) Peek(r *arrivals.Request) bool {
+func (g *gated) Next(r *arrivals.Request) bool {
 	if g.next == g.at {
 		g.reached()
 		<-g.open
 	}
 	g.next++
-	return g.Source.Peek(r)
+	return g.Source.Next(r)
 }
 
 // every makes n arrivals, one each interval.

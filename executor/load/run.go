@@ -148,7 +148,7 @@ func (g *generator) generate(ctx, requests context.Context, schedule arrivals.So
 	g.start = time.Now()
 	var a arrivals.Request
 	lastArrival := time.Duration(0)
-	for n := requestID(0); schedule.Peek(&a); n++ {
+	for n := requestID(0); schedule.Next(&a); n++ {
 		switch {
 		case g.cfg.Duration > 0 && a.ArrivedAt >= g.cfg.Duration:
 			return g.cfg.Duration, nil

@@ -23,7 +23,7 @@ import (
 // listed is a schedule of requests.
 type listed struct{ list []arrivals.Request }
 
-func (l *listed) Peek(r *arrivals.Request) bool {
+func (l *listed) Next(r *arrivals.Request) bool {
 	if len(l.list) == 0 {
 		return false
 	}

@@ -164,8 +164,8 @@ func (c *Counts) Err() error {
 	return c.err
 }
 
-// Peek sets r to the next arrival, and returns false at the end or after an error.
-func (c *Counts) Peek(r *Request) bool {
+// Next sets r to the next arrival, and returns false at the end or after an error.
+func (c *Counts) Next(r *Request) bool {
 	for c.nextInInterval >= len(c.offsets) {
 		if c.err != nil || !c.interval() {
 			return false

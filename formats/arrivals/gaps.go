@@ -42,9 +42,9 @@ func (g *Gaps) Close() error { return g.file.Close() }
 // Err returns the error that stopped the stream early.
 func (g *Gaps) Err() error { return g.err }
 
-// Peek sets r to the next request: it reads the gap since the one before, in microseconds, from the next line. It
+// Next sets r to the next request: it reads the gap since the one before, in microseconds, from the next line. It
 // returns false at the end or after an error.
-func (g *Gaps) Peek(r *Request) bool {
+func (g *Gaps) Next(r *Request) bool {
 	if g.err != nil {
 		return false
 	}

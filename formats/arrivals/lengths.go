@@ -19,7 +19,7 @@ const longest = 1 << 20
 func WithLengths(s Source, rng *rand.Rand, prompt, output *formats.Lengths) Source {
 	in, outputLength := Lengths(prompt, rng), Lengths(output, rng)
 	return &mappedSource{s, func(r *Request) bool {
-		if !s.Peek(r) {
+		if !s.Next(r) {
 			return false
 		}
 		r.PromptTokens, r.OutputTokens = in(), outputLength()

@@ -52,7 +52,7 @@ func TestLengthsHaveGivenMoments(t *testing.T) {
 	}
 	s := WithLengths(Slice([]Request{{ArrivedAt: time.Second}}), seeded.New(1, "x"), &formats.Lengths{Distribution: "fixed", Mean: 7}, nil)
 	var r Request
-	if !s.Peek(&r) || r.PromptTokens != 7 || r.OutputTokens != 1 || r.ArrivedAt != time.Second || s.Peek(&r) {
+	if !s.Next(&r) || r.PromptTokens != 7 || r.OutputTokens != 1 || r.ArrivedAt != time.Second || s.Next(&r) {
 		t.Errorf("%+v", r)
 	}
 }
@@ -70,7 +70,7 @@ func TestWithSessions(t *testing.T) {
 	seen := map[int64]turn{}
 	var r Request
 	requests, at := 0, time.Duration(0)
-	for ; src.Peek(&r); requests++ {
+	for ; src.Next(&r); requests++ {
 		was, again := seen[r.Session]
 		want := int32(70)
 		if again {

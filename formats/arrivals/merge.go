@@ -11,7 +11,7 @@ func Merge(sources ...Source) Source {
 	}
 	m := &merge{sources: sources, head: make([]Request, len(sources))}
 	for i := range sources {
-		if sources[i].Peek(&m.head[i]) {
+		if sources[i].Next(&m.head[i]) {
 			m.heap = append(m.heap, int32(i))
 		}
 	}
@@ -29,15 +29,15 @@ type merge struct {
 	heap    []int32
 }
 
-// Peek sets r to the earliest request left in all sources, and takes it out. It returns false at the end.
-func (m *merge) Peek(r *Request) bool {
+// Next sets r to the earliest request left in all sources, and takes it out. It returns false at the end.
+func (m *merge) Next(r *Request) bool {
 	if len(m.heap) == 0 {
 		return false
 	}
 	i := m.heap[0] // the source whose next request is the earliest
 	*r = m.head[i]
 	// Read that source's next request. A source at its end leaves the heap.
-	if !m.sources[i].Peek(&m.head[i]) {
+	if !m.sources[i].Next(&m.head[i]) {
 		lastIndex := len(m.heap) - 1
 		m.heap[0] = m.heap[lastIndex]
 		m.heap = m.heap[:lastIndex]

@@ -90,9 +90,9 @@ func newProcess(model int32, rps float64, end time.Duration, gap func() float64)
 	return p
 }
 
-// Peek sets r to the next request, and returns false at the end of the process. If p.skip is set, the next arrival
+// Next sets r to the next request, and returns false at the end of the process. If p.skip is set, the next arrival
 // was drawn already.
-func (p *process) Peek(r *Request) bool {
+func (p *process) Next(r *Request) bool {
 	if p.nextArrival >= p.end {
 		return false
 	}

@@ -104,7 +104,7 @@ func TestProcessesAllocateNothing(t *testing.T) {
 		arrivals.Gamma(seeded.New(1, "b"), 1, 100, 0.5, 0),
 		arrivals.Uniform(2, 100, 0))
 	var r arrivals.Request
-	if n := testing.AllocsPerRun(10000, func() { s.Peek(&r) }); n != 0 {
+	if n := testing.AllocsPerRun(10000, func() { s.Next(&r) }); n != 0 {
 		t.Errorf("%v allocations per request, want none", n)
 	}
 }
@@ -117,6 +117,6 @@ func BenchmarkMergedPoisson(b *testing.B) {
 	b.ReportAllocs()
 	var r arrivals.Request
 	for b.Loop() {
-		s.Peek(&r)
+		s.Next(&r)
 	}
 }

@@ -25,11 +25,11 @@ type rateSource struct {
 	gap            func() float64
 }
 
-// Peek sets r to the next request, and returns false after the last second. rates has the requests expected in each
+// Next sets r to the next request, and returns false after the last second. rates has the requests expected in each
 // second. The next request comes when their running total reaches wantedRequests, which grows by a draw of gap per
-// request. Peek looks for the second in which that happens, and for the point within it. passedRequests is the total
+// request. Next looks for the second in which that happens, and for the point within it. passedRequests is the total
 // of the seconds before s.second.
-func (s *rateSource) Peek(r *Request) bool {
+func (s *rateSource) Next(r *Request) bool {
 	for s.second < len(s.rates) && s.passedRequests+s.rates[s.second] < s.wantedRequests {
 		s.passedRequests += s.rates[s.second]
 		s.second++

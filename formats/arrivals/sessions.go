@@ -41,7 +41,7 @@ type session struct {
 // session, the tokens that all sessions share, the share of the context that a prompt repeats, and the mean time of
 // thinking.
 func (w *sessionSource) next(r *Request) bool {
-	if !w.source.Peek(r) {
+	if !w.source.Next(r) {
 		return false
 	}
 	// turn is the index of the session that goes on, or -1 for a new one.

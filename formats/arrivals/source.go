@@ -21,7 +21,7 @@ type Request struct {
 // Source yields requests in nondecreasing order of ArrivedAt. Next overwrites *r and
 // returns false at the end; it is called by one goroutine.
 type Source interface {
-	Peek(r *Request) bool
+	Next(r *Request) bool
 }
 
 // Err returns the error that stopped the source early, if it is a source that can fail.
@@ -45,8 +45,8 @@ func Slice(requests []Request) Source { return &sliceSource{remaining: requests}
 
 type sliceSource struct{ remaining []Request }
 
-// Peek sets r to the first request left in the slice, and takes it out. It returns false when none is left.
-func (s *sliceSource) Peek(r *Request) bool {
+// Next sets r to the first request left in the slice, and takes it out. It returns false when none is left.
+func (s *sliceSource) Next(r *Request) bool {
 	if len(s.remaining) == 0 {
 		return false
 	}
@@ -59,7 +59,7 @@ func (s *sliceSource) Peek(r *Request) bool {
 func Collect(s Source, limit int) ([]Request, error) {
 	var out []Request
 	var r Request
-	for (limit <= 0 || len(out) < limit) && s.Peek(&r) {
+	for (limit <= 0 || len(out) < limit) && s.Next(&r) {
 		out = append(out, r)
 	}
 	return out, Err(s)
@@ -71,7 +71,7 @@ type mappedSource struct {
 	transform func(r *Request) bool
 }
 
-func (c *mappedSource) Peek(r *Request) bool { return c.transform(r) }
+func (c *mappedSource) Next(r *Request) bool { return c.transform(r) }
 func (c *mappedSource) Err() error           { return Err(c.Source) }
 func (c *mappedSource) Close() error         { return Close(c.Source) }
 
@@ -79,7 +79,7 @@ func (c *mappedSource) Close() error         { return Close(c.Source) }
 // model.
 func OnlyModels(s Source, isWanted []bool) Source {
 	return &mappedSource{s, func(r *Request) bool {
-		for s.Peek(r) {
+		for s.Next(r) {
 			if int(r.Model) < len(isWanted) && isWanted[r.Model] {
 				return true
 			}
@@ -91,7 +91,7 @@ func OnlyModels(s Source, isWanted []bool) Source {
 // OfClass returns a source whose requests are those of s, all in one class.
 func OfClass(s Source, class string) Source {
 	return &mappedSource{s, func(r *Request) bool {
-		ok := s.Peek(r)
+		ok := s.Next(r)
 		r.Class = class
 		return ok
 	}}
@@ -99,5 +99,5 @@ func OfClass(s Source, class string) Source {
 
 // EndAt ends a source before the first request at or after end.
 func EndAt(s Source, end time.Duration) Source {
-	return &mappedSource{s, func(r *Request) bool { return s.Peek(r) && r.ArrivedAt < end }}
+	return &mappedSource{s, func(r *Request) bool { return s.Next(r) && r.ArrivedAt < end }}
 }

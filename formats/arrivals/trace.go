@@ -77,7 +77,7 @@ type Trace struct {
 }
 
 // OpenTrace opens a request trace, plain or gzip. The column model holds names of models; a file without it must
-// be for a single model. The caller closes the trace (Close), and asks Err after Peek returned false.
+// be for a single model. The caller closes the trace (Close), and asks Err after Next returned false.
 func OpenTrace(path string, models []string, opts ...TraceOption) (*Trace, error) {
 	f, err := open(path)
 	if err != nil {
@@ -183,8 +183,8 @@ func (t *Trace) Columns() []string {
 	return out
 }
 
-// Peek sets r to the request of the next row, and returns false at the end or after an error.
-func (t *Trace) Peek(r *Request) bool {
+// Next sets r to the request of the next row, and returns false at the end or after an error.
+func (t *Trace) Next(r *Request) bool {
 	if t.err != nil {
 		return false
 	}

@@ -41,7 +41,7 @@ func WriteTrace(w io.Writer, s Source, models []string, columns ...string) (n in
 	// Write a row for every request.
 	row := make([]string, len(header))
 	var r Request
-	for s.Peek(&r) {
+	for s.Next(&r) {
 		row[0] = document.Micros(r.ArrivedAt).String()
 		for k, c := range cols {
 			row[k+1] = cellOf(&r, c, models)

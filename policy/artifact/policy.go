@@ -116,10 +116,11 @@ func (p *Policy) decide(modelIndex int32, now time.Duration, out *policy.Actions
 		}
 		head.PassedFirstLook = true
 
-		// If fewer requests wait than that batch takes, wait for more until a batch of one request more would be late. That
-		// batch could go later by the time between its end and the deadline, and by as long as it would wait for devices and
-		// links anyway. A microsecond later it is late, so that the timer then sends the requests that wait. If it is late
-		// already, the artifact drops the head.
+		// That batch may take more requests than wait. Then wait for more, until a batch of one request more would be late.
+		// That batch could go later by the time between its end and the deadline. It could also go later by the time that it
+		// would wait for devices and links, because it then waits less there and ends at the same time. The timer is set a
+		// microsecond after that: by then such a batch is late, and the requests that wait are sent. If it is late already,
+		// PPipe's artifact drops the head, although a smaller batch might be in time.
 		if waitingRequests := int32(model.queue.Len); waitingRequests < chosenPath.batchSize {
 			largerPath := p.tryBatch(pipeline, waitingRequests+1, now)
 			if largerPath.finish > head.Deadline {
@@ -143,21 +144,22 @@ func (p *Policy) decide(modelIndex int32, now time.Duration, out *policy.Actions
 	}
 }
 
-// choosePipeline returns the pipeline of a model that waits least at its planned batch. A pipeline of single requests
-// that would be late counts as waiting an SLO longer. If no pipeline has a device left at every stage, it returns
-// false.
+// choosePipeline returns the pipeline of a model that waits least at its planned batch. As in PPipe's artifact, a
+// pipeline whose planned batch is one request counts as waiting an SLO longer if that request would be late; pipelines
+// with larger planned batches do not. If no pipeline has a device left at every stage, it returns false.
 func (p *Policy) choosePipeline(modelIndex int32, deadline, now time.Duration) (int32, bool) {
 	firstPipeline, endPipeline := p.tables.PipelinesOf(modelIndex)
 	bestPipeline, minWait := int32(-1), farFuture
 	for pipeline := firstPipeline; pipeline < endPipeline; pipeline++ {
-		candidate := p.tryBatch(pipeline, p.tables.Pipelines[pipeline].Batch, now)
+		plannedBatch := p.tables.Pipelines[pipeline].Batch
+		candidate := p.tryBatch(pipeline, plannedBatch, now)
 		if candidate.finish >= farFuture {
 			continue
 		}
 
-		// A late pipeline of single requests counts as waiting longer.
+		// A late pipeline that serves requests one by one counts as waiting longer.
 		waitTime := candidate.waitTime
-		if candidate.batchSize == 1 && candidate.finish > deadline {
+		if plannedBatch == 1 && candidate.finish > deadline {
 			waitTime += p.tables.Models[modelIndex].SLO
 		}
 		if waitTime < minWait {

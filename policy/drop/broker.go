@@ -118,10 +118,10 @@ func (b *broker) dropRequest(now time.Duration, req, task int32, reason policy.D
 	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: req, Task: task, Reason: reason, At: retryAt})
 }
 
-// assignTask assigns a revealed task of a module to a worker (the module on a device). An idle device starts it at once.
-// Otherwise it enters the worker's forming batch (the next one), or its queue; a task that would be late is dropped with
-// its request. If the module has no worker, the request is dropped. The entry is the task with its place in the order of
-// a queue.
+// assignTask assigns a revealed task of a module to a worker (the module on a device). An idle device starts it at
+// once. Otherwise it enters the worker's forming batch (the next one), or its queue. If it would be late, it is dropped
+// with its request (tryEnterBatch). If the module has no worker, the request is dropped. The entry is the task with its
+// place in the order of a queue.
 func (b *broker) assignTask(now time.Duration, module int32, entry flow.QueueEntry, out *policy.Actions) {
 	worker := b.workers.nextWorker(module)
 	if worker == nil {
@@ -129,8 +129,10 @@ func (b *broker) assignTask(now time.Duration, module int32, entry flow.QueueEnt
 		return
 	}
 
-	// An idle device starts at once. Otherwise the task enters the forming batch (the next one) if no other waits before it,
-	// the batch takes more, and it forms ahead of its start, which it does not where modules take turns. Else it queues.
+	// An idle device starts at once: the batch that the task enters begins now. (startBatch calls updateStarts itself.) On
+	// a busy device the task may enter the forming batch, which starts when the running one ends, if no other task waits
+	// before it and the batch takes more. Where modules take turns on the device, the next batch forms only when its turn
+	// comes, so the task queues.
 	switch {
 	case b.workers.runningWorker(worker.device) == nil:
 		worker.batchEndsAt = now
@@ -139,8 +141,9 @@ func (b *broker) assignTask(now time.Duration, module int32, entry flow.QueueEnt
 		}
 		return
 	case worker.waitingTasks() == 0 && worker.hasRoom() && !b.workers.takesTurns(worker):
-		if !b.tryEnterBatch(now, max(worker.batchEndsAt, now), worker, &entry, out) {
-			return
+		start := max(worker.batchEndsAt, now)
+		if isInTime := b.tryEnterBatch(now, start, worker, &entry, out); !isInTime {
+			return // it was dropped, and the worker has the same work as before
 		}
 	default:
 		worker.queue.push(entry)
@@ -224,13 +227,13 @@ func (b *broker) startBatch(now time.Duration, worker *worker, out *policy.Actio
 	b.workers.updateStarts(worker) // when each worker of this device could start a further task
 }
 
-// formBatch fills the forming batch (the next one) of a worker, which will start at `start`, from its queue: by lowest
-// or highest budget first, the time left to the deadline. Each task is tested when it enters, and its request is dropped
-// if it would be late. worker.proof keeps the result of the last count by which the queue can be served in time, so that
-// it need not be counted again for each batch.
+// formBatch fills the forming batch (the next one) of a worker, which will start at `start`, from its queue. A task's
+// budget is the time left to its deadline; the queue is served from the lowest budget on, or from the highest. Each
+// task is tested when it enters, and its request is dropped if it would be late. worker.proof keeps the result of the
+// last count by which the queue can be served in time, so that it need not be counted again for each batch.
 func (b *broker) formBatch(now, start time.Duration, worker *worker, out *policy.Actions) {
-	// A variant (a baseline) may fill the batch. The policy feas sets tasks aside, in a queue of their own, if not all can be
-	// in time.
+	// A variant (a baseline) may fill the batch. The policy feas, ours beside PARD, sets tasks aside, in a queue of their
+	// own, if not all can be in time.
 	switch {
 	case b.variant.FormBatch != nil:
 		b.variant.FormBatch(FormingBatch{Now: now, Start: start, broker: b, worker: worker, out: out})
@@ -254,8 +257,10 @@ func (b *broker) formBatch(now, start time.Duration, worker *worker, out *policy
 		}
 	}
 
-	// Keep worker.proof up to date, the result of a count that all tasks of the queue can be in time. After a full batch in
-	// order it holds for a start one batch later, otherwise not any more. What cannot be in time is dropped at once.
+	// The proof says up to which start the tasks left in the queue can be served in time. A full batch of the lowest
+	// budgets leaves the others as early as they were counted if the next batch starts one batch interval later, so that
+	// the proof holds for that start. Otherwise a new count is needed. With the highest budget first, tasks at the low end
+	// are not tested when a batch forms: drop those that cannot be in time any more.
 	switch {
 	case highestFirst:
 		worker.proof.invalidate()

@@ -51,10 +51,11 @@ func (g *dropTest) highestFirst(worker *worker, start time.Duration) bool {
 	return g.planner.moduleLoads[worker.module].highestFirst
 }
 
-// canServeQueue reports whether a worker's queue can be served earliest deadline first from `start` on: its i-th task
-// would be in the batch that starts i/batchSize intervals later. That holds if, for every j, at most (j+1) batches of
-// tasks must be in the first j+1 batches. They can be counted without sorting. It removes tasks of closed requests in
-// front, and keeps the result of a count in worker.proof, by which a later call need not count.
+// canServeQueue reports whether a worker's queue can be served in time in the order of the deadlines from `start` on,
+// in batches of planned size that start one batch interval after another. That holds if, for every j, the first j+1
+// batches have places for all tasks that must be in one of them to be in time. So it is enough to count tasks by the
+// latest batch that each may be in, without sorting. It removes tasks of closed requests in front. If the queue can be
+// served, it stores that in worker.proof, so that a later call need not count again while the proof holds.
 func (g *dropTest) canServeQueue(worker *worker, start time.Duration) bool {
 	tasks, batchSize := worker.queue.len(), int(worker.plannedBatch)
 	for ; tasks > 0 && !g.tasks.IsWanted(worker.queue.min()); tasks-- {
@@ -70,9 +71,10 @@ func (g *dropTest) canServeQueue(worker *worker, start time.Duration) bool {
 	if g.apps == 1 {
 		minSlack, maxSlack := worker.queue.min().Key-firstEnd-downstream, worker.queue.max().Key-firstEnd-downstream
 
-		// If n batch intervals pass after the end of the first batch, n+1 batches have ended. The queue cannot be served if a
-		// task is late, or if there are more tasks than places in the batches before the last deadline. It can be served if
-		// all tasks find places before the first deadline, or if the proof of an earlier count holds.
+		// In a slack of n batch intervals n+1 batches end: the first, and n after it. The queue cannot be served if the most
+		// urgent task is late even in the first batch, or if there are more tasks than places in the batches that end before
+		// the last deadline. It can be served if the batches that end before the first deadline have places for all tasks, or
+		// if the proof of an earlier count holds.
 		switch {
 		case minSlack < 0 || tasks > (int(maxSlack/worker.batchInterval)+1)*batchSize:
 			return false
@@ -89,8 +91,10 @@ func (g *dropTest) canServeQueue(worker *worker, start time.Duration) bool {
 		return false
 	}
 
-	// Check that the first j+1 batches hold all tasks that must be in them, and store how many places are left, in all of
-	// them and in the later half, as a proof for later queues.
+	// Check that the first j+1 batches have places for all tasks that must be in them. Store in the proof how many tasks
+	// may be added later. A task takes a place in the batch that it must be in and in all sums behind it. So one whose
+	// deadline concerns only the later half of the batches (lateDeadline) needs a spare place in each sum of that half
+	// (spareTasks), and one with an earlier deadline also needs one in each of all sums (spareEarlyTasks).
 	sum, proof := 0, feasibilityProof{validUntil: firstEnd + downstream, spareTasks: tasks, spareEarlyTasks: tasks}
 	for batchIndex, count := range counts {
 		sum += int(count)
@@ -109,10 +113,13 @@ func (g *dropTest) canServeQueue(worker *worker, start time.Duration) bool {
 }
 
 // countByLatestBatch adds to counts[j] how many tasks of a worker's queue must be in batch j at the latest, if the
-// first batch ends at firstEnd. A task with time for a batch after the last one of counts is not counted. If a task is
-// late even in the first batch, it returns false. It multiplies by the inverse of the batch interval, which is faster
-// than a division; the error is less than a nanosecond of slack.
+// first batch ends at firstEnd and the others end one batch interval after another. A task must leave the module by its
+// deadline (entry.Key) less the estimated time for the modules after this one (downstream). A task with time for a
+// batch after the last one of counts is not counted. If a task is late even in the first batch, it returns false.
 func (g *dropTest) countByLatestBatch(worker *worker, firstEnd time.Duration, counts []int32) bool {
+	// It multiplies by the inverse of the batch interval, which is faster than a division; the error is less than a
+	// nanosecond of slack. downstream[module] is the time of application 0; if there are several applications, each task
+	// has that of its own.
 	batchesPerNs, oneApp, downstream := 1/float64(worker.batchInterval), g.apps == 1, g.planner.downstream[worker.module]
 	for i := range worker.queue.list {
 		entry := &worker.queue.list[i]

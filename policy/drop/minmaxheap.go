@@ -44,8 +44,8 @@ func (q *doubleEndedQueue) max() *flow.QueueEntry { return &q.list[q.maxIndex()]
 // isMinLevel reports whether an index of a min-max heap is on a level of minima.
 func isMinLevel(index int) bool { return bits.Len(uint(index+1))&1 == 1 }
 
-// belongsAbove reports whether the entry at index first belongs above the one at index second on a level of minima
-// (onMinLevel) or of maxima.
+// belongsAbove reports whether the entry at index first has to stand above the one at index second: on levels of minima
+// (onMinLevel) if its key is lower, on levels of maxima if its key is higher.
 func (q *doubleEndedQueue) belongsAbove(onMinLevel bool, first, second int) bool {
 	if onMinLevel {
 		return q.isLess(first, second)
@@ -64,8 +64,10 @@ func (q *doubleEndedQueue) push(entry flow.QueueEntry) {
 	}
 	onMinLevel, parent := isMinLevel(index), (index-1)/2
 
-	// Move it to the levels of minima or of maxima, then up along these.
-	if q.belongsAbove(onMinLevel, parent, index) { // it belongs to the parent's kind of levels
+	// On a level of minima the parent is a maximum, so the entry may not have a higher key than the parent; on a level of
+	// maxima it may not have a lower one. Otherwise it has to change places with the parent, and is then on levels of the
+	// other kind. Then it goes up along the levels of its kind, from grandparent to grandparent. Indexes 0 to 2 have none.
+	if isOnWrongKind := q.belongsAbove(onMinLevel, parent, index); isOnWrongKind {
 		q.swap(index, parent)
 		index, onMinLevel = parent, !onMinLevel
 	}

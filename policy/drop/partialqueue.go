@@ -14,16 +14,19 @@ import (
 // The others keep half a batch in reserve, because a task that is served at the very end of its time has nothing left
 // for the modules downstream.
 
-// canServeAll reports whether all tasks that wait for a worker, also those that feas has set aside for lack of time, can
-// be served in time in the order of their deadlines, if the next batch starts at `start`. If the most urgent of those
-// set aside is not late yet, it puts all of them back into the queue to count them.
+// canServeAll reports whether all tasks that wait for a worker, also those that were set aside earlier because there
+// was no time for all, can be served in time in the order of their deadlines, if the next batch starts at `start`. To
+// count them together, it puts those set aside back into the queue, where they stay. If not all can be served,
+// splitQueue sets some aside anew.
 func (g *dropTest) canServeAll(worker *worker, start time.Duration) bool {
 	// Remove tasks of closed requests in front.
 	for worker.setAside.len() > 0 && !g.tasks.IsWanted(worker.setAside.min()) {
 		worker.setAside.popMin()
 	}
 
-	// If the most urgent of those that were set aside is not late, put all back into the queue, and count that.
+	// Not all can be served if the most urgent of those set aside would be late even in the next batch, which ends at
+	// start + fullBatchTime. Otherwise put all back into the queue. The proof, the result of an earlier count of the
+	// queue, did not count them, so it no longer holds.
 	if worker.setAside.len() > 0 {
 		if g.slackOf(worker, start+worker.fullBatchTime, worker.setAside.min()) < 0 {
 			return false
@@ -63,20 +66,24 @@ func (b *broker) formPartialQueue(now, start time.Duration, worker *worker, out 
 func (g *dropTest) splitQueue(worker *worker, start time.Duration) {
 	batchSize, firstEnd := int(worker.plannedBatch), start+worker.fullBatchTime+worker.fullBatchTime/2
 
-	// Set the oldest tasks aside, as many as are in excess. Their deadlines are the earliest, so the others gain most.
-	fullQueueBatches := (worker.queue.len() + batchSize - 1) / batchSize // batches that the whole queue takes
-	dueByBatch := g.zeroCounts(fullQueueBatches + 1)                     // by batch: how many of the tasks to be served must be in it or earlier
+	// Set the oldest tasks aside, as many as are in excess of what the batches hold in time. Their deadlines are the
+	// earliest, so the others gain most. dueByBatch[j] becomes the number of the remaining tasks that must be in batch j
+	// or an earlier one. It has a batch more than the whole queue takes, because up to a batch of tasks comes back below.
+	fullQueueBatches := (worker.queue.len() + batchSize - 1) / batchSize
+	dueByBatch := g.zeroCounts(fullQueueBatches + 1)
 	excessTasks := g.countDue(worker, firstEnd, dueByBatch)
 	for ; excessTasks > 0 && worker.queue.len() > batchSize; excessTasks-- {
 		worker.setAside.push(worker.queue.popMin())
 	}
 
-	// Bring back up to a batch of the tasks set aside, the latest deadline first: those that fill the first batch, and
-	// those for which a later one has a place.
+	// Bring back up to a batch of the tasks set aside, the latest deadline first: as long as the queue does not fill the
+	// first batch, any task, and then those that would be in time, if the batches that they may be in still have a place
+	// (addDue counts them).
 	for returns := 0; returns < batchSize && worker.setAside.len() > 0; returns++ {
 		slack := g.slackOf(worker, firstEnd, worker.setAside.max())
-		latestBatch := int(slack / worker.batchInterval)
-		if worker.queue.len() >= batchSize && (slack < 0 || !addDue(dueByBatch, latestBatch, batchSize)) {
+		latestBatch := int(slack / worker.batchInterval) // without a meaning if the slack is negative
+		fillsFirstBatch := worker.queue.len() >= batchSize
+		if fillsFirstBatch && (slack < 0 || !addDue(dueByBatch, latestBatch, batchSize)) {
 			return
 		}
 		worker.queue.push(worker.setAside.popMax())
@@ -131,11 +138,15 @@ func addDue(dueByBatch []int32, latestBatch, batchSize int) bool {
 	return true
 }
 
-// tryShrinkBatch is called for a task that would be late in a worker's planned batch. If it would be in time in a smaller
-// one, started at `start`, that takes all waiting tasks, it limits the forming batch to that size (worker.formingLimit),
-// and returns true. Only feas does so.
+// tryShrinkBatch is called for a task that would be late in a worker's planned batch, because a full batch takes long.
+// If the task would be in time in a smaller batch that starts at `start`, and this has places for all tasks that wait,
+// it limits the forming batch to that size (worker.formingLimit), and returns true. It does so only for the policy
+// feas, and not for the variant of it that never sets tasks aside (NeverSetAside), which has no smaller batches,
+// either.
 func (g *dropTest) tryShrinkBatch(start time.Duration, worker *worker, entry *flow.QueueEntry) bool {
-	remaining := g.slackOf(worker, start-worker.clockSkew, entry) // the longest that the batch may take
+	// remaining is the longest that the batch may take. The drop test adds the skew of the worker's clock to the deadline;
+	// slackOf does not, so that the start is earlier by it here.
+	remaining := g.slackOf(worker, start-worker.clockSkew, entry)
 	if !g.variant.IsFeas || g.variant.NeverSetAside || remaining < worker.batchTimes[0] {
 		return false
 	}

@@ -76,10 +76,14 @@ func nodesByOutcome(node *flow.Node) [][]int32 {
 	return reachable
 }
 
-// newPathShares returns the shares of requests that take each outcome of the branches in a plan's applications, at first
-// as planned. They are learnt from the requests, as pairs of a service and the service that follows. outcomeShares has
-// the shares by node over all applications, branchNodes the node of an application at which a service branches (-1 for
-// none), and tokens the number of each service in the table.
+// newPathShares returns the shares of requests that take each outcome of the branches in a plan's applications, at
+// first as planned. They are learnt from the requests, as pairs of a service and the service that follows. To the table
+// of these pairs a service is a token, a number of its own. What follows a branch depends on the branch alone, so the
+// last token of a path predicts the next (LastTokenOnly).
+//
+// outcomeShares has an element for each node of all applications, one application after another. branchNodes is by
+// application and service, a row of all services for each application: the node at which the application branches
+// behind the service, or -1.
 func newPathShares(graphTables *flow.GraphTables) *pathShares {
 	shares := &pathShares{graphTables: graphTables, table: predict.New(predict.Options{LastTokenOnly: true})}
 	for service := range graphTables.Modules {
@@ -178,8 +182,10 @@ func (shares *pathShares) updateShares() {
 }
 
 // updateNodeShares writes into outcomeShares which share of requests takes each outcome of a node of an application,
-// from what was learnt of the services that follow it. If nothing is known, the shares stay as planned. A token is the
-// number of a service in the table; its chance goes to the outcome behind which it follows.
+// from what was learnt of the services that follow it. The table knows services by numbers, the tokens. It predicts the
+// next token by the last one alone, so a path that has only the node's own service as its token gives the chances of
+// all that follow the node. The chance of a token is added to the outcome behind which its service stands. If nothing
+// is known, the shares stay as planned.
 func (shares *pathShares) updateNodeShares(appIndex int32, app *flow.Application, node int32, outcomeShares []float64) {
 	nodeTable := &app.Nodes[node]
 	cursor := shares.table.CursorAtStart(appIndex, predict.NoFeature)

@@ -52,16 +52,17 @@ type queueTimes struct {
 const bucketWidth = 100 * time.Millisecond
 
 // newPlanner returns the State Planner, which estimates for each module the time downstream (that a request needs for
-// the modules behind it), with first estimates from the planned times. A cell is an application and one of its modules,
-// as an index. It also computes downstreamSolo, the time downstream if every module runs the request in a batch of one:
-// no request is faster.
+// the modules behind it), with first estimates from the planned times. Estimates are by cell: a pair of an application
+// and a module, numbered application by application. It also computes downstreamSolo, the time downstream if every
+// module runs the request in a batch of one: no request is faster.
 func newPlanner(variant *Variant, options Options, fleet *workerFleet) *planner {
 	modules := len(fleet.modules)
 	planner := &planner{variant: variant, options: options, workers: fleet, statistics: NewRunStatistics(modules), stride: int32(modules), moduleLoads: make([]moduleLoad, modules)}
 	planner.arrivals = make([]int64, modules)
 	planner.batchTimes, planner.soloTimes = make([]time.Duration, modules), make([]time.Duration, modules)
 
-	// Batch times and empty statistics of each module.
+	// The batch times of each module (the longest of a full batch and the shortest of a batch of one, over its workers),
+	// and empty statistics. A wait for a batch is usually no longer than a batch takes.
 	for module := range modules {
 		buckets := int(options.Window / bucketWidth)
 		planner.queueTimes = append(planner.queueTimes, queueTimes{sums: make([]time.Duration, buckets), counts: make([]int64, buckets), tenths: make([]int64, buckets)})
@@ -74,12 +75,13 @@ func newPlanner(variant *Variant, options Options, fleet *workerFleet) *planner 
 		}
 		longest := planner.batchTimes[module]
 		if options.LearnSpeeds {
-			longest *= 4 // longer waits count in the last bucket
+			longest *= 4 // measured batches, and the waits for them, may take longer than planned; waits beyond count in the last bucket
 		}
 		planner.batchWaits = append(planner.batchWaits, newWaitSamples(longest))
 	}
 
-	// Bounds for tasks alone in every batch.
+	// The times downstream: the least ones, in batches of one, and the estimates. A module that stands at several nodes of
+	// an application has the largest of these.
 	apps := fleet.graphTables.Apps
 	cells := len(apps) * modules
 	planner.downstream, planner.downstreamSolo = make([]time.Duration, cells), make([]time.Duration, cells)

@@ -33,15 +33,18 @@ func (s *scaler) passTime(now time.Duration) {
 	}
 }
 
-// scale is called once per second. It applies earlier decisions on the number of workers of each module that take effect
-// now and, when one is due, decides anew by the rate of requests. Without a scaling rule it does nothing. The last step
-// loads and unloads networks.
+// scale is called once per second. It applies earlier decisions on the number of workers of each module that take
+// effect now, which unloads the networks of workers that are not wanted any more. When a decision is due, it decides
+// anew by the rate of requests; networks of workers that are added are then loaded at once. Without a scaling rule it
+// does nothing.
 func (s *scaler) scale(now time.Duration, fleet *workerFleet, out *policy.Actions) {
 	if s.demand == nil {
 		return
 	}
-	s.passTime(now)
-	now = now.Truncate(time.Second) // timers of a real clock fire late
+	s.passTime(now) // the second that has ended counts from here on
+
+	// Timers of a real clock fire late. The decisions are those of the whole second, as in a simulation.
+	now = now.Truncate(time.Second)
 	for module := range fleet.modules {
 		fleet.applySizes(now, int32(module), out)
 	}

@@ -78,9 +78,10 @@ func (waits *waitSamples) convolve(result, distribution []float64) []float64 {
 	return result
 }
 
-// quantile returns the lambda quantile (lambda from 0 to 1) of a sum of `terms` waits with this distribution by buckets
-// of waitStep. A wait is spread evenly over its bucket, so the mean of the sum lies (terms-1)/2 buckets above the sum of
-// the bucket numbers.
+// quantile returns the lambda quantile (lambda from 0 to 1) of a sum of `terms` waits. `distribution` is that of the
+// sum, in buckets of waitStep: convolve adds the bucket numbers of the waits, so bucket i has the chance that these
+// numbers add up to i. A wait is spread evenly over its bucket, on average half a bucket above the lower end. The
+// interpolation within a bucket of the sum counts that for one wait, hence (terms-1)/2 buckets for the others.
 func quantile(distribution []float64, terms int, lambda float64) time.Duration {
 	if terms == 0 {
 		return 0

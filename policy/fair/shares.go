@@ -45,8 +45,9 @@ const (
 	minRateHealth  = 0.6 // so that a client at half of its share loses nothing
 )
 
-// New returns the shares of a plan. For plans with instances of language models it returns nil, which admits everything:
-// their requests are not refused for lack of capacity.
+// New returns the shares of a plan. For plans with instances of language models it returns nil, which admits
+// everything: their requests are not refused for lack of capacity. Every model begins in full health (1), with all of
+// its planned rate available.
 func New(tables *policy.Tables) *ClientShares {
 	if len(tables.Instances) > 0 {
 		return nil
@@ -59,7 +60,8 @@ func New(tables *policy.Tables) *ClientShares {
 	for i := range shares.models {
 		model := &tables.Models[i]
 
-		// The capacity is at least what fills planned batches on all devices.
+		// The capacity is a number of requests that may be open: a share of those that come within an SLO, but at least as
+		// many as fill planned batches on all devices. All stages of a pipeline work at the same time, on different batches.
 		plannedRequests := 0.0 // requests in planned batches on all devices
 		for pipelineIndex := model.FirstPipeline; pipelineIndex < model.FirstPipeline+model.NumPipelines; pipelineIndex++ {
 			pipeline := &tables.Pipelines[pipelineIndex]
@@ -67,19 +69,26 @@ func New(tables *policy.Tables) *ClientShares {
 				plannedRequests += float64(pipeline.Batch * stage.NumDevices)
 			}
 		}
-		if len(tables.Services) != len(tables.Models) && total > 0 {
-			plannedRequests *= model.RPS / total // the models share all pipelines
+
+		// In plans of applications a model is an application, not a service, and every one has all pipelines. Divide them by
+		// the planned rates.
+		sharesPipelines := len(tables.Services) != len(tables.Models)
+		if sharesPipelines && total > 0 {
+			plannedRequests *= model.RPS / total
 		}
 		shares.models[i] = modelShare{slo: model.SLO, plannedRate: model.RPS, capacity: max(capacityShare*model.RPS*model.SLO.Seconds(), plannedRequests, 1), health: 1, fairRate: model.RPS}
 	}
 	return shares
 }
 
-// Admit reports whether `count` requests of a client to a model, which arrive together, are admitted. number is that
-// of the client (policy.ClientNumber); 0 stands for an unknown client, who is always admitted and not counted.
+// Admit reports whether `count` requests of a client to a model, which arrive together, are admitted. number is that of
+// the client (policy.ClientNumber); 0 stands for an unknown client, who is always admitted and not counted.
 //
-// A request is refused if other clients are present, the open requests exceed the model's capacity, and the client
-// was admitted more than its fair rate lately.
+// A request is refused if the plan gives the model a rate, other clients are present, more requests are open than the
+// model has capacity for, and the client was admitted more than its fair rate over the last window (share.window). The
+// health of the model, the part of the planned rate that seems to be available, scales the capacity and the fair rate;
+// the latter not below minRateHealth. Refused requests count as offered, because the fair rate depends on what clients
+// ask for.
 func (s *ClientShares) Admit(now time.Duration, model, number, count int32) bool {
 	if s == nil || number == 0 {
 		return true

@@ -35,12 +35,14 @@ func NewWorkerDemand(scaling *Scaling) *WorkerDemand {
 // CountArrival counts a request that arrives in the current second.
 func (d *WorkerDemand) CountArrival() { d.arrivals++ }
 
-// PassTime ends the seconds before now. The first of them has the arrivals counted so far, the others have none.
+// PassTime ends the seconds before now. d.second is the second whose arrivals are still counted; it ends first and has
+// the arrivals counted so far (d.arrivals). The seconds after it, up to the one that contains now, have none.
 func (d *WorkerDemand) PassTime(now time.Duration) {
 	currentSecond, ringLength := int64(now/time.Second), int64(len(d.secondArrivals))
 
-	// Skip seconds that are older than the ring. One more than it holds is filled, so that the arrivals counted so far,
-	// which belong to a skipped second, are overwritten.
+	// If more seconds have passed than the ring holds, skip the oldest. The loop then fills ringLength+1 seconds: the
+	// first gets the arrivals counted so far, which belong to a skipped second, and the last, at the same place in the
+	// ring, overwrites them with 0.
 	d.second = max(d.second, currentSecond-ringLength-1)
 	for ; d.second < currentSecond; d.second++ {
 		d.secondArrivals[d.second%ringLength] = d.arrivals
@@ -91,30 +93,35 @@ func (d *WorkerDemand) WantedWorkers(now time.Duration) []int {
 const noiseSamples = 30
 
 // PlannedRate returns the rate in requests per second for which workers are wanted: the mean over the window of n
-// seconds. With a Lookahead, a rising line through the window's seconds (least squares) is continued from the window's
-// middle, (n-1)/2 seconds after its start, to its end and by that time.
+// seconds. With a Lookahead, a line is laid through the arrivals of the window's seconds (least squares). It has the
+// value of the mean in the middle of the window. If it rises, it is continued to the end of the window, which is
+// (n-1)/2 seconds later (`middle`), and by the lookahead beyond.
 //
-// With RiseSigmas σ a rise counts only as far as it exceeds the noise: the slope less σ standard errors. The same holds
-// for steps: the rate is at least the mean over the last u seconds, for every u, less σ standard errors:
+// With RiseSigmas σ a rise counts only as far as it exceeds the noise (the standard deviation of the arrivals of a
+// second): the slope less σ standard errors. The same holds for steps: the rate is at least the mean over the last u
+// seconds, for every u, less σ standard errors:
 //
-//	rate = mean + max(0, slope/squaredSpread - σ·noise/√squaredSpread) · (middle + lookahead),   squaredSpread = n(n²-1)/12
+//	rate = mean + max(0, products/squaredSpread - σ·noise/√squaredSpread) · (middle + lookahead),   squaredSpread = n(n²-1)/12
 //	rate >= mean over the last u seconds - σ·noise/√u
+//
+// products is the sum of (second - middle) · arrivals, squaredSpread that of (second - middle)²; their quotient is the
+// slope. In the code noiseMargin is σ·noise.
 func (d *WorkerDemand) PlannedRate() float64 {
 	seconds := int64(d.scaling.Window / time.Second)
 
-	// Mean and slope over the window.
-	sum, slope, middle := 0.0, 0.0, float64(seconds-1)/2
+	// Sums for the mean and the slope over the window.
+	sum, products, middle := 0.0, 0.0, float64(seconds-1)/2
 	for second := range seconds {
 		arrivals := d.arrivalsAt(d.second - seconds + second)
 		sum += arrivals
-		slope += (float64(second) - middle) * arrivals
+		products += (float64(second) - middle) * arrivals
 	}
 	rate, noiseMargin := sum/float64(seconds), d.scaling.RiseSigmas*d.arrivalNoise()
 
-	// Continue the line, if it rises.
+	// Continue the line, if it rises, once the run has lasted for a window.
 	if d.scaling.Lookahead > 0 && seconds > 1 && d.second >= seconds {
 		squaredSpread := float64(seconds) * float64(seconds*seconds-1) / 12
-		rate += max(0, slope/squaredSpread-noiseMargin/math.Sqrt(squaredSpread)) * (middle + d.scaling.Lookahead.Seconds())
+		rate += max(0, products/squaredSpread-noiseMargin/math.Sqrt(squaredSpread)) * (middle + d.scaling.Lookahead.Seconds())
 	}
 
 	// Steps: the mean of the last seconds, for each number of them, less its noise.

@@ -234,9 +234,10 @@ func (w *Workflow) SegmentPaths(segment int) ([][]PathStep, error) {
 // DrawnRequests is the number of drawn requests that stand for the chances of an application.
 const DrawnRequests = 1000
 
-// DrawPaths draws the paths (tasks in order, with what they read) of a number of requests of a workflow by its
-// chances, and returns the different ones with their counts, the most frequent first. It is used where no paths
-// were recorded. `services` are those that CompileSegments returned.
+// DrawPaths draws a number of requests of a workflow by its chances, and returns the different paths that they take,
+// with their counts, the most frequent first. A path (a formats.Way in documents) is a list of tasks in the order in
+// which they are revealed, each with the tasks that it reads. It is used where no paths were recorded. `services` are
+// those that CompileSegments returned.
 func DrawPaths(workflow *Workflow, name string, services []string, requests int, seed uint64) []formats.Way {
 	tables := &policy.Tables{Models: []policy.Model{{Name: name}}}
 	workflows := &WorkflowTables{Apps: []Workflow{*workflow}}
@@ -246,13 +247,14 @@ func DrawPaths(workflow *Workflow, name string, services []string, requests int,
 	foundAt := map[string]int{}
 	var reveals policy.RevealedTasks
 
-	// Run each request to its end, and note its tasks.
+	// Run each request to its end, and note its tasks. BeginRequest reveals the first ones, those that are known at its
+	// arrival. Every task ends at once, and TaskEnded may append further tasks to the list that the loop goes through.
 	for range requests {
 		path := formats.Way{Count: 1}
 		indexOf := map[int32]int{}           // by slot: index in the path
 		control.BeginRequest(0, 0, &reveals) // one request at a time, so all use slot 0; the only application is 0
 		path.KnownTasks = len(reveals.Tasks)
-		for next := 0; next < len(reveals.Tasks); next++ { // TaskEnded appends to the list
+		for next := 0; next < len(reveals.Tasks); next++ {
 			revealed := reveals.Tasks[next]
 			task := formats.WayTask{Model: services[revealed.Service]}
 			if revealed.Work > 0 {
@@ -260,13 +262,16 @@ func DrawPaths(workflow *Workflow, name string, services []string, requests int,
 			}
 			for _, input := range reveals.InputsOf(&revealed) {
 				if input >= 0 {
-					task.Reads = append(task.Reads, len(path.Tasks)-indexOf[input])
+					tasksBack := len(path.Tasks) - indexOf[input] // 1 is the task before this one
+					task.Reads = append(task.Reads, tasksBack)
 				}
 			}
 			indexOf[revealed.Task] = len(path.Tasks)
 			path.Tasks = append(path.Tasks, task)
 			control.TaskEnded(revealed.Task, policy.Outcome{}, &reveals)
 		}
+
+		// At its end the control lists all slots of the request as unread. Release them for the next request.
 		for _, slot := range reveals.UnreadTasks {
 			reveals.ReleaseSlot(slot)
 		}

@@ -115,14 +115,18 @@ func (w *WorkflowControl) enterSegment(req, segment int32, out *policy.RevealedT
 	}
 }
 
-// revealStep reveals the tasks that a step (module, by its index in the segment) of a request has in the request's
-// segment: a fixed or chosen number, or one for each task of another step (EachOf). A task reads all tasks of the
-// latest run of each step that it names, or the one of its item; without inputs it reads the client's (-1).
+// revealStep reveals the tasks that a step (module) of a request has in the request's segment; `step` is its index
+// there. Their number is fixed or chosen, or there is one for each task of another step (EachOf), its items. A task
+// reads all tasks of the latest run of each step in Reads; of the step EachOf it reads only the one of its item.
+// Without inputs it reads the client's (-1).
+//
+// Steps name each other by indexes in the workflow's list of names (Name, EachOf, Reads). latestRuns has, by these, the
+// tasks of a step's latest run, as a range of indexes in request.slots, the list of all tasks of the request.
 func (w *WorkflowControl) revealStep(req, step int32, out *policy.RevealedTasks) {
 	request := &w.requests[req]
 	stepRow := &w.workflows.Apps[request.app].Segments[request.segment].Steps[step]
 
-	// How often does it run? eachRange has the tasks, of this request, for each of which it runs once.
+	// How often does it run? eachRange is the range of the tasks for each of which it runs once.
 	tasks := stepRow.FixedCount
 	eachRange := slotRange{}
 	switch {
@@ -133,7 +137,7 @@ func (w *WorkflowControl) revealStep(req, step int32, out *policy.RevealedTasks)
 		tasks = w.choices.ItemCount(req, request.app, request.segment, request.visits[request.segment], step)
 	}
 
-	// A task per item. latestRuns has, by name, the range of request.slots with the tasks of the latest run of a step.
+	// Make a task per item.
 	first := int32(len(request.slots))
 	for item := range tasks {
 		slot := out.TakeSlot()
@@ -146,8 +150,8 @@ func (w *WorkflowControl) revealStep(req, step int32, out *policy.RevealedTasks)
 			task.Service = stepRow.Routes[w.choices.ChooseRoute(req, request.app, request.segment, request.visits[request.segment], step, item)]
 		}
 
-		// Its inputs are all tasks of the latest run of a step or, of the step for each task of which it runs, the one of
-		// this item. A task of a language model also gets its tokens; Ask is the number of its generation step, plus one.
+		// Add its inputs. A task of a language model also gets its tokens. Ask is the number of its generation step plus one,
+		// as in the step; 0 means that it asks no language model.
 		for _, name := range stepRow.Reads {
 			inputRange := request.latestRuns[name]
 			if name == stepRow.EachOf {
@@ -257,13 +261,16 @@ type RandomChoices struct {
 // Uint64 draws from the stream of the request whose tokens are drawn. It implements rand.Source.
 func (d *RandomChoices) Uint64() uint64 { return d.currentTokenStream.Uint64() }
 
-// NewRandomChoices returns choices that are drawn by the plan's chances from random streams of a seed. Each request
-// has a stream of its own, so its course does not depend on the order of events.
+// NewRandomChoices returns choices that are drawn by the plan's chances from random streams of a seed. Each request has
+// a stream of its own, seeded from that of its application, so its course does not depend on the order of events.
 func NewRandomChoices(workflows *WorkflowTables, tables *policy.Tables, seed uint64) *RandomChoices {
 	choices := &RandomChoices{workflows: workflows}
 	for i := range tables.Models {
 		choices.appStreams = append(choices.appStreams, seeded.New(seed, "requests/"+tables.Models[i].Name))
 	}
+
+	// Token lengths are drawn by functions that keep their source of random numbers. That source is the choices
+	// themselves: Uint64 reads the stream of the request that TokenLengths sets before each draw.
 	rng := rand.New(choices)
 	for _, step := range workflows.GenerationSteps {
 		choices.tokenDraws = append(choices.tokenDraws, step.tokenDraw(rng))

@@ -128,11 +128,13 @@ func workMillionths(work float64) int64 {
 	return max(1, int64(work*millionths+.5))
 }
 
-// compileWorkflows reads the workflows of a plan into its tables (shared), which policy.Compile made with a model per
-// deployed one: these become services (what tasks ask for), and applications become models (what clients ask for). What
-// only workflows have is put into shared.KindTables.
+// compileWorkflows reads the workflows of a plan into its tables (shared). policy.Compile made these with a model and a
+// service for each module of the plan (a model that is deployed), in the same order. The services stay: they are what
+// tasks ask for. The models are replaced by the applications, which are what clients ask for. What only workflows have
+// is put into shared.KindTables.
 func compileWorkflows(plan *formats.Plan, flowPlan *formats.FlowPlan, shared *policy.Tables) error {
-	// Deployed models become services, with their networks.
+	// Read what the plan says of each module: service i is module i. A load takes the same time whether it is warm or
+	// cold.
 	serviceOf, names := map[string]int32{}, []string(nil)
 	tables := &WorkflowTables{}
 	for i := range shared.Models {
@@ -163,7 +165,8 @@ func compileWorkflows(plan *formats.Plan, flowPlan *formats.FlowPlan, shared *po
 			return &document.Error{Path: path, Found: fmt.Sprintf("percentile %q, SLO %v", application.Percentile, application.SLOUS.D()), Expected: "a percentile and a positive SLO"}
 		}
 
-		// Paths: recorded ones, or else drawn by the chances of the graph.
+		// Paths: recorded ones, or else drawn by the chances of the graph. recordedPaths replaces the names of models by
+		// services.
 		tables.Paths = append(tables.Paths, nil)
 		for k := range flowPlan.Transitions {
 			if flowPlan.Transitions[k].Application == application.Model {
@@ -179,7 +182,8 @@ func compileWorkflows(plan *formats.Plan, flowPlan *formats.FlowPlan, shared *po
 		models = append(models, policy.Model{Name: application.Model, SLO: application.SLOUS.D(), Percentile: percentile, RPS: application.RPS, NumPipelines: int32(len(shared.Pipelines))})
 	}
 
-	// Pipelines belong to services, not to models.
+	// Applications share all pipelines: a pipeline belongs to a service, and to no model (-1). If no module is a language
+	// model, the list of these is empty.
 	for pipeline := range shared.Pipelines {
 		shared.Pipelines[pipeline].Model = -1
 	}
@@ -234,10 +238,12 @@ func (workflows *WorkflowTables) setResident(plan *formats.Plan, flowPlan *forma
 }
 
 // compileWorkflow returns an application of a plan as a workflow: segments (parts whose tasks are revealed together)
-// with their steps, branches and conditions. serviceOf has the services by model. It returns an error, with the path
-// of the field, for a condition that cannot be parsed or a model that is not deployed.
+// with their steps, branches and conditions. serviceOf has the services by model. It returns an error, with the path of
+// the field, for a condition that cannot be parsed or a model that is not deployed. In a plan the name of an
+// application is its Model, because clients ask for it as for a model.
 func compileWorkflow(application *formats.FlowApplication, serviceOf map[string]int32, path string) (*Workflow, error) {
-	// Parse all conditions of the application.
+	// Parse all conditions of the application. They are parsed for the type of the workload, formats.Application, and come
+	// by the path of their field.
 	app := &formats.Application{Name: application.Model, Parameters: application.Parameters, Segments: application.Segments}
 	conditions, err := app.Conditions()
 	if err != nil {
@@ -248,14 +254,16 @@ func compileWorkflow(application *formats.FlowApplication, serviceOf map[string]
 		segment := &application.Segments[i]
 		segmentRow := Segment{Name: segment.Name, Branches: segment.NextBranches, MaxVisits: int32(segment.MaxVisits)}
 
-		// Branches behind the segment. A request ends at a branch without a target (-1).
+		// Branches behind the segment. A branch leads to one segment (formats allows no more), or to none: then the request
+		// ends (-1).
 		for branch := range segment.NextBranches {
 			target := int32(-1)
 			for _, name := range segment.NextBranches[branch].Targets {
 				target = int32(slices.IndexFunc(application.Segments, func(o formats.Segment) bool { return o.Name == name }))
 			}
 			segmentRow.BranchTargets = append(segmentRow.BranchTargets, target)
-			segmentRow.BranchConditions = append(segmentRow.BranchConditions, conditions[fmt.Sprintf("segments[%d].next[%d].when", i, branch)])
+			conditionPath := fmt.Sprintf("segments[%d].next[%d].when", i, branch)
+			segmentRow.BranchConditions = append(segmentRow.BranchConditions, conditions[conditionPath])
 		}
 
 		// Its steps.

@@ -44,34 +44,35 @@ type chainBatch struct {
 	firstRunTime time.Duration // planned time of its first run
 }
 
-// makeChains makes, when the policy is made, the chains of all pipelines: the devices of one replica, one for each
-// stage. Each chain has a queue, and each device has slots for the batches that start on it. It returns the chains of
-// each pipeline.
+// makeChains makes, when the policy is made, the chains of all pipelines. A replica of a pipeline is a chain: one
+// device for each stage. Each chain has a queue, and each device has slots (numbers of batches) for the batches that
+// start on it. It returns the chains of each pipeline.
 func (f *chainFleet) makeChains() [][]int32 {
 	tables := f.tables
 	chainsOf := make([][]int32, len(tables.Pipelines))
 	startingChains := make([][]int32, len(tables.Devices))
 	for i := range f.devices {
-		// One slot for all chains of one stage, of which one runs at a time.
+		// One slot serves all chains of a single stage that start on the device: only one of their batches runs at a time.
 		f.devices[i].slotCount = 1
 	}
 
-	// Make the chains, with an empty queue each. A chain of several stages needs further slots (numbers of batches) on its
-	// first device, because several of its batches are under way at a time.
+	// Make the chains, with an empty queue each. At most 2*hops - 1 batches are under way on a chain: one at each hop
+	// (stage) and one between each two. A chain of several stages adds as many slots to its first device.
 	for pipeline := range chainsOf {
 		hops := tables.Pipelines[pipeline].NumStages
 		for replica := range tables.ChainCount(int32(pipeline)) {
 			chain := int32(len(f.chains))
-			// A chain holds a batch per hop (stage) and one between each two: 2*hops - 1.
-			f.chains = append(f.chains, replicaChain{pipeline: int32(pipeline), firstStage: tables.Pipelines[pipeline].FirstStage, firstIndex: int32(len(f.chainDevices)), hopCount: hops, maxBatches: 2*hops - 1})
+			maxBatches := 2*hops - 1
+			f.chains = append(f.chains, replicaChain{pipeline: int32(pipeline), firstStage: tables.Pipelines[pipeline].FirstStage, firstIndex: int32(len(f.chainDevices)), hopCount: hops, maxBatches: maxBatches})
 			for hop := range hops {
 				f.chainDevices = append(f.chainDevices, tables.ChainDevice(int32(pipeline), replica, hop))
 			}
 			device := f.firstDevice(chain)
 			if hops > 1 {
-				f.devices[device].slotCount += 2*hops - 1
+				f.devices[device].slotCount += maxBatches
 			}
-			chainsOf[pipeline], startingChains[device] = append(chainsOf[pipeline], chain), append(startingChains[device], chain)
+			chainsOf[pipeline] = append(chainsOf[pipeline], chain)
+			startingChains[device] = append(startingChains[device], chain)
 			f.queues = append(f.queues, requestQueue{head: noIndex, tail: noIndex})
 		}
 	}

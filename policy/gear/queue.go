@@ -189,20 +189,23 @@ func (p *Policy) serveDevice(now time.Duration, device int32, out *policy.Action
 	}
 }
 
-// comesFirst reports whether an idle device serves the queue of a chain before that of another: the longer one, so
-// that expensive models collect batches. While requests are refused, a queue that fills a batch comes before one that
-// does not, and of two that fill one, the one whose head arrived earlier. The queue of the first model is then as
-// long as the SLO allows, and requests that few others follow to a later model would be late before their queue is
-// longer.
+// comesFirst reports whether an idle device serves the queue of a chain before that of another. Usually that is the
+// longer one, so that expensive models collect batches.
+//
+// While requests are refused, that rule would starve later models of a cascade. All requests go to the first model, so
+// its queue is as long as the SLO allows. Only a part of them goes on to a later model, and there the oldest would be
+// late before the queue becomes longer than that of the first. So a queue that fills a batch then comes before one that
+// does not, and of two that fill one, the one whose head arrived earlier. Of two that do not, the longer one still
+// comes first.
 func (p *Policy) comesFirst(chain, otherChain int32) bool {
 	queue, otherQueue := &p.fleet.queues[chain], &p.fleet.queues[otherChain]
 	if p.refusals == nil || !p.refusals.isRefusing() {
 		return queue.length > otherQueue.length
 	}
 	fillsBatch := queue.length >= p.fleet.tables.Pipelines[p.fleet.chains[chain].pipeline].Batch
-	otherFull := otherQueue.length >= p.fleet.tables.Pipelines[p.fleet.chains[otherChain].pipeline].Batch
+	otherFillsBatch := otherQueue.length >= p.fleet.tables.Pipelines[p.fleet.chains[otherChain].pipeline].Batch
 	switch {
-	case fillsBatch != otherFull:
+	case fillsBatch != otherFillsBatch:
 		return fillsBatch
 	case fillsBatch:
 		return p.requests[queue.head].arrivedAt < p.requests[otherQueue.head].arrivedAt

@@ -56,13 +56,16 @@ const missWeight = 1. / 128
 
 // newRefusalRule returns the rule by which late requests are refused, with no open requests. For every stage of every
 // gear (a model of its cascade) it computes the work rows, which say how much work on every device a request there is
-// expected to cause, and the times of a batch of one and of a full batch. A stage counts for the expected time of a
-// request (gearTime) if more requests reach it than the percentile of the SLO leaves out.
+// expected to cause, and the times of a batch of one and of a full batch. gearTime adds up the times of the stages that
+// the percentile of the SLO measures: the first stage, and every one that more requests reach than the percentile
+// leaves out.
 func newRefusalRule(gearPolicy *Policy) *refusalRule {
 	devices, percentile := len(gearPolicy.fleet.devices), gearPolicy.fleet.tables.Models[0].Percentile
 
-	// Make the arrays: the row without work, three rows for each stage, and pendingWork behind them. The rule may let
-	// through twice as many late requests as the percentile allows for.
+	// Make the arrays, in one piece of memory: a row without work, three rows for each stage (of a request that waits, of
+	// the change when its batch is sent, and of a request in a batch), and pendingWork behind them, which is as long as a
+	// row. The pace, the measured times of batches over the planned ones, begins at 1. The rule may let through twice as
+	// many late requests as the percentile allows for.
 	rule := &refusalRule{pace: 1, maxMissShare: 2 * (1 - percentile)}
 	allRows := make([]float64, (3*len(gearPolicy.gearStages)+2)*devices)
 	rule.workRows, rule.pendingWork = allRows[:len(allRows)-devices], allRows[len(allRows)-devices:]
@@ -73,11 +76,12 @@ func newRefusalRule(gearPolicy *Policy) *refusalRule {
 	for gearIndex := range gearPolicy.gears {
 		stageShares = gearTables.stageShares(&gearPolicy.gears[gearIndex], stageShares[:0])
 		gearTime, measuredStages := 0.0, int32(0)
+		firstStage := gearPolicy.firstStage[gearIndex] // index of the gear's first stage among those of all gears
 		for stageIndex := range gearPolicy.gears[gearIndex].Stages {
-			rule.setWorkRows(gearPolicy, gearPolicy.firstStage[gearIndex], int32(stageIndex), stageShares)
+			rule.setWorkRows(gearPolicy, firstStage, int32(stageIndex), stageShares)
 
 			// Store the times of the stage, for one request and for a full batch.
-			aloneTime, fullTime := gearPolicy.gearStages[int(gearPolicy.firstStage[gearIndex])+stageIndex].minTimes(gearPolicy)
+			aloneTime, fullTime := gearPolicy.gearStages[int(firstStage)+stageIndex].minTimes(gearPolicy)
 			rule.fullBatchExtra, rule.stageTime = append(rule.fullBatchExtra, max(0, fullTime-aloneTime).Seconds()), append(rule.stageTime, aloneTime.Seconds())
 			if stageIndex == 0 || stageShares[stageIndex] > 1-percentile {
 				gearTime += aloneTime.Seconds()
@@ -181,9 +185,10 @@ func (s *gearStage) minTimes(gearPolicy *Policy) (aloneTime, fullTime time.Durat
 const reservedWaitShare = .1
 
 // expectedLateness returns by how much a request that comes under the gear in force would miss its deadline; negative
-// if it would be in time. It is called at an arrival, unless isSurelyInTime has the answer. While the request is at one
-// stage, the work ahead of it at the next goes on. The longer it waits at a stage, the more requests share its batch, up
-// to a full one.
+// if it would be in time. It is called at an arrival, unless isSurelyInTime has the answer. The expected time is that
+// of the stages that the percentile of the SLO measures (measuredStages: so many requests reach them that the
+// percentile does not leave these out). It is multiplied by the pace, the measured times of batches over the planned
+// ones.
 func (s *refusalRule) expectedLateness(gearPolicy *Policy, now, deadline time.Duration) time.Duration {
 	// Divide the work of lost devices among the others.
 	lostWork := 0.0
@@ -196,9 +201,14 @@ func (s *refusalRule) expectedLateness(gearPolicy *Policy, now, deadline time.Du
 		lostWork /= float64(alive)
 	}
 
-	// Follow the request, in seconds from now, through the stages that the percentile measures: it starts at a stage when
-	// it has left the one before and the work ahead is done. batchGrowth is how much longer its fullest batch takes than
-	// one of it alone.
+	// Follow the request, in seconds from now, through these stages. The devices of a stage work on what is ahead of the
+	// request while it is at the stage before. So it starts when it has left that stage and the work ahead is done,
+	// whichever is later. That work may take longer than expected: a tenth of the wait is reserved for that
+	// (reservedWaitShare).
+	//
+	// The longer the request waits at a stage, the more requests share its batch, up to a full one. batchGrowth is how
+	// much longer its fullest batch takes than one of it alone: at most as long as the wait in which the batch filled, and
+	// at most fullBatchExtra.
 	leavesAt, batchGrowth := 0.0, 0.0
 	for stageIndex := range s.measuredStages[gearPolicy.gear] {
 		stage := gearPolicy.firstStage[gearPolicy.gear] + stageIndex
@@ -258,9 +268,12 @@ func (s *refusalRule) isSurelyInTime(gearPolicy *Policy, now, timeLeft time.Dura
 		}
 	}
 
-	// No wait in expectedLateness is longer than the work of the busiest device. Waits at several stages overlap, so it
-	// counts once, with the reserve of waiting times, and once more for the growth of the batch meanwhile.
-	return s.pace*(busiest*(roundingFactor/(1-reservedWaitShare)+roundingFactor)+1e9*s.gearTime[gearPolicy.gear]*roundingFactor) < float64(timeLeft)
+	// The bound follows expectedLateness. No wait there is longer than the work of the busiest device. Work at one stage
+	// goes on while the request is at another, so the waits are not added up: the longest counts once, divided by 1 -
+	// reservedWaitShare. The growth of its batch is at most that wait, so it counts once more. Then come the runs of the
+	// request itself (gearTime), and the pace (measured times over planned ones) multiplies all.
+	const waitAndGrowth = roundingFactor/(1-reservedWaitShare) + roundingFactor
+	return s.pace*(busiest*waitAndGrowth+1e9*s.gearTime[gearPolicy.gear]*roundingFactor) < float64(timeLeft)
 }
 
 // shouldRefuse is called for each request that arrives. It returns by how much the request would miss its deadline, and

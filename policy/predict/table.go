@@ -140,8 +140,9 @@ func (table *TransitionTable) findEdge(row, token int32) int32 {
 }
 
 // Learn counts a request that has ended in the table: its path, the tokens (kinds of tasks) in order, of which the
-// first knownTokens were known at its arrival. It is counted without and with the request's feature, and by the
-// last token alone.
+// first knownTokens were known at its arrival and needed no prediction. It is counted without and with the request's
+// feature, and by the last token alone. If it has a feature, Learn first notes in scores whether the rows with or
+// without the feature predict the path better, while these rows do not have it yet.
 func (table *TransitionTable) Learn(application, feature int32, path []int32, knownTokens int) {
 	for int(application) >= len(table.scores) {
 		table.scores = append(table.scores, appScore{})
@@ -154,13 +155,15 @@ func (table *TransitionTable) Learn(application, feature int32, path []int32, kn
 		table.countPrefixes(application, feature, path, knownTokens)
 	}
 
-	// By the last token alone: what followed each token of the path, End behind the last one.
+	// By the last token alone: count what followed each token of the path, where that had to be predicted. The token End
+	// follows the last one (position len(path)). Position 0 has no token before it; if nothing was known at the arrival,
+	// the loop ends there at once.
 	for position := knownTokens; position <= len(path) && position > 0; position++ {
 		table.countToken(table.lastTokenRow(application, path[position-1]), tokenAt(path, position))
 	}
 }
 
-// tokenAt returns the token of a path at a position, and End behind the last.
+// tokenAt returns the token of a path at a position, and End at the position behind the last.
 func tokenAt(path []int32, position int) int32 {
 	if position < len(path) {
 		return path[position]
@@ -258,10 +261,11 @@ func (table *TransitionTable) countToken(row, token int32) int32 {
 	return table.followToken(row, token, 1)
 }
 
-// followToken adds `count`, which may be 0, to the count of a token (kind of task) behind a row (a path so far), and
-// returns the index of the row of the path that is longer by the token. The edge (the count) and that row are added if
-// they are new. If there is no such row, because the table is full, the path has ended or the row is one of a last token
-// alone, it returns -1.
+// followToken adds `count` to the count of a token (kind of task) behind a row: the row of the path that a request has
+// come so far. It returns the index of the row of that path with the token appended. The edge, which has the count, and
+// that row are added if they are new; with a count of 0 they are added and nothing is counted. It returns -1 if there
+// is no such row: the path has ended with this token, the table is full (addRow), or the row is of the other sort,
+// which counts what follows a token whatever came before it, and which no path goes through.
 func (table *TransitionTable) followToken(row, token, count int32) int32 {
 	edgeIndex := table.findEdge(row, token)
 	if edgeIndex < 0 {

@@ -136,10 +136,10 @@ func (c *batchChooser) judgeStart(model *modelState, path *reservedPath, now tim
 	return headGoes
 }
 
-// partialBatchPath is called by judgeHead when fewer requests wait than the largest batch in time takes, which is that
-// of the given path. If the waiting requests are to go now, it returns their path. If they are to wait for more
-// requests, it returns nil, and sets modelState.nextWake, the time at which the head is looked at again. They wait at
-// most until one request more would make the batch late.
+// partialBatchPath is called by judgeHead when fewer requests wait than the largest batch in time takes; the given path
+// is that of this largest batch. If the waiting requests are to go now, it returns their path, for which it may
+// overwrite the given one. If they are to wait for more requests, it returns nil, and sets modelState.nextWake, the
+// time at which the head is looked at again. They wait at most until one request more would make the batch late.
 func (c *batchChooser) partialBatchPath(modelIndex int32, path *reservedPath, head *waiting.Request, now time.Duration) *reservedPath {
 	model := &c.models[modelIndex]
 	waitingRequests := int32(model.queue.Len)
@@ -148,7 +148,9 @@ func (c *batchChooser) partialBatchPath(modelIndex int32, path *reservedPath, he
 	lastMoment := c.latestDispatch(path, model, now)
 	wake := lastMoment - c.wakeDelayAllowance(path.pipeline, min(waitingRequests+1, path.batchSize))
 
-	// If that time has come, the waiting requests go now, along a path of their own batch size, if they are in time.
+	// If that time has come, the waiting requests go now, along a path of their own batch size, if they are in time. A
+	// smaller batch may be late where the larger one is not (its path or its guard differs). Then they wait until the last
+	// moment itself.
 	if wake <= now {
 		c.finder.findPath(path.pipeline, waitingRequests, now, path)
 		if path.finish <= c.guardedDeadline(head.Deadline, path.pipeline, waitingRequests) {
@@ -158,8 +160,8 @@ func (c *batchChooser) partialBatchPath(modelIndex int32, path *reservedPath, he
 		return nil
 	}
 
-	// Without SendWhenFree, wait for a fuller batch until then, as the paper does. The devices of the path are stored,
-	// so that the next decision can check it without a search.
+	// Without SendWhenFree, wait for a fuller batch until then, as the paper does. The devices of the path are stored, so
+	// that the next decision can check without a search whether a batch along them is still in time.
 	if !c.options.SendWhenFree {
 		c.storeAwaitedDevices(modelIndex, path)
 		model.nextWake = wake
@@ -172,8 +174,9 @@ func (c *batchChooser) partialBatchPath(modelIndex int32, path *reservedPath, he
 		return waitingPath
 	}
 
-	// Otherwise wake when they would no longer have to wait there, if that is before the last moment. If other models
-	// or other work have a claim to the devices, each event of work on these may change that time.
+	// Otherwise they wait for the devices of their own path. Wake when that wait is over (sendAheadTime earlier on shared
+	// devices), if that is before the last moment. If other models use the devices too, or if the batch would have to go
+	// later for the sake of other work (requiredDelay), each event of work on the devices may change that time.
 	c.storeAwaitedDevices(modelIndex, waitingPath)
 	model.wakesOnDeviceEvents = len(model.colocatedModels) > 0 || waitingPath.requiredDelay > 0
 	if wait := waitingPath.waitTime - c.sendAheadTime(model); wait > 0 {
@@ -216,19 +219,23 @@ func (p *Policy) dropHopelessTail(modelIndex int32, headPath *reservedPath, out 
 	}
 }
 
-// storeAwaitedDevices stores in modelState.awaitedDevices the devices of the path that a model's head waits for, so that
-// continuesWaiting, at the next decision, can check that path without a search. It stores none where that would not be
-// exact: with several pipelines, with times that fall as batches grow or depend on the devices, or, with SendWhenFree,
-// where other models or other work have a claim to the devices.
+// storeAwaitedDevices stores in modelState.awaitedDevices the devices of the path that a model's head waits for, so
+// that continuesWaiting, at the next decision, can check these devices alone, without a search. It stores none where
+// such a check could differ from a search.
 func (c *batchChooser) storeAwaitedDevices(modelIndex int32, path *reservedPath) {
 	model := &c.models[modelIndex]
 	model.awaitedDevices = model.awaitedDevices[:0]
 
-	// Store nothing where a check of these devices alone would not be exact.
+	// A search may choose another pipeline if there are several. If a larger batch can take less time, a check of one size
+	// says nothing of others. If transfers may stay within a node, their times depend on the devices that are chosen.
 	firstPipeline, endPipeline := c.tables.PipelinesOf(modelIndex)
 	if endPipeline != firstPipeline+1 || !c.timeGrowsWithBatch[firstPipeline] || c.finder.hasNodeLocalTransfers {
 		return
 	}
+
+	// With SendWhenFree the head goes as soon as the devices are free, so it matters who else may take them: other models
+	// on the same devices, or work that must go first (requiredDelay). Without it the head waits for its last moment in
+	// any case.
 	if c.options.SendWhenFree && (len(model.colocatedModels) > 0 || path.requiredDelay > 0) {
 		return
 	}
@@ -237,30 +244,35 @@ func (c *batchChooser) storeAwaitedDevices(modelIndex int32, path *reservedPath)
 	}
 }
 
-// continuesWaiting is the first step of judgeHead: it reports, without a search, that a model's head goes on waiting for
-// a fuller batch. Then one request more would still be in time on the devices that storeAwaitedDevices stored and, with
-// SendWhenFree, the waiting requests could not go along them without waiting. It then sets modelState.nextWake. It
-// returns false also if it cannot be sure, and a search has to decide.
+// continuesWaiting is the first step of judgeHead: it reports, without a search, that a model's head goes on waiting
+// for a fuller batch (one of one request more than wait). It checks the devices that storeAwaitedDevices stored at an
+// earlier decision, which it does for models with a single pipeline only. The head goes on waiting if the fuller batch
+// would still be in time on these devices. With SendWhenFree the waiting requests must also still have to wait for one
+// of them, because otherwise they would be sent at once. It then sets modelState.nextWake. If it returns false, a
+// search has to decide.
 func (c *batchChooser) continuesWaiting(modelIndex int32, now time.Duration) bool {
 	model := &c.models[modelIndex]
 	if len(model.awaitedDevices) == 0 {
 		return false
 	}
 
-	// Check that one request more would still be in time on the same devices.
+	// Check that a fuller batch would still be in time on the same devices. A head at its first look (its first decision)
+	// needs a search, and a batch of more than the planned size is not possible.
 	head, pipeline := model.queue.At(0), c.tables.Models[modelIndex].FirstPipeline
 	largerBatch := int32(model.queue.Len) + 1
 	if !head.PassedFirstLook || largerBatch > c.tables.Pipelines[pipeline].Batch || c.finder.finishAlong(pipeline, largerBatch, model.awaitedDevices, now) > c.guardedDeadline(head.Deadline, pipeline, largerBatch) {
 		return false
 	}
 
-	// Wake a nanosecond after the last moment at which one request more could go and be in time: the deadline less the
-	// guard (its part in reserve against jitter) and the time of a path without waits, by batch size - 1. An allowance for
-	// a late wake is taken off, too. With SendWhenFree, wake also when the waiting requests, one fewer, would wait for
-	// nothing.
+	// Wake a nanosecond after the last moment at which the fuller batch could go and be in time: the deadline, less the
+	// guard (its part in reserve against jitter), less the time of a path without waits. That is minPathTime, which is
+	// indexed by batch size - 1. An allowance for a late wake is taken off, too. With SendWhenFree, wake also when the
+	// waiting requests, one fewer than in the fuller batch, would wait for nothing: they could end at finishAlong if they
+	// went now, and that less their time without waits is when they could start.
 	wake := c.guardedDeadline(head.Deadline, pipeline, largerBatch) - c.minPathTime[pipeline][largerBatch-1] + 1 - c.wakeDelayAllowance(pipeline, largerBatch)
 	if c.options.SendWhenFree {
-		wake = min(wake, c.finder.finishAlong(pipeline, largerBatch-1, model.awaitedDevices, now)-c.minPathTime[pipeline][largerBatch-2])
+		waitingRequests := largerBatch - 1
+		wake = min(wake, c.finder.finishAlong(pipeline, waitingRequests, model.awaitedDevices, now)-c.minPathTime[pipeline][waitingRequests-1])
 	}
 	if wake <= now {
 		return false
@@ -270,16 +282,20 @@ func (c *batchChooser) continuesWaiting(modelIndex int32, now time.Duration) boo
 }
 
 // finishAlong returns when a batch that is dispatched now would leave a pipeline on given devices, one for each stage,
-// behind everything that is reserved there and on the links between them. Nothing is reserved. If the batch would have
-// to stand in front of other work, it returns farFuture, and a search has to decide. It is cheaper than a search.
+// behind everything that is reserved there and on the links between them. Nothing is reserved. If the batch would not
+// stand behind everything, or if that is in doubt, it returns farFuture, and a search has to decide. It is cheaper than
+// a search.
+//
+// In the summary of a device or a link, lastEnd is when its last reservation ends, and lastReady is when the work of
+// that reservation is ready. Work runs first-in first-out, so a batch that comes before lastReady would go in front.
 func (f *pathFinder) finishAlong(pipeline, batchSize int32, devices []int32, now time.Duration) time.Duration {
 	firstStage := f.tables.Pipelines[pipeline].FirstStage
 	finish := now
 	for hop, device := range devices {
 		stage := &f.tables.Stages[firstStage+int32(hop)]
 
-		// Add the transfer, behind the last reservation of both links: lastEnd is when that ends, lastReady when its work can
-		// start. Tables of times are by batch size - 1, and links are numbered behind the devices (-1 for none).
+		// Add the transfer, behind the last reservation of both links (-1: no such link). Tables of times are by batch size -
+		// 1.
 		if hop > 0 && stage.Xfer != nil && stage.Xfer[batchSize-1] > 0 {
 			for _, link := range [2]int32{f.uplinks[devices[hop-1]], f.downlinks[device]} {
 				if link < 0 {
@@ -293,10 +309,12 @@ func (f *pathFinder) finishAlong(pipeline, batchSize int32, devices []int32, now
 			finish += stage.Xfer[batchSize-1]
 		}
 
-		// Add the run, behind the last reservation of the device. If the work of that reservation comes no earlier than
-		// this batch, or the device runs longer than reserved, only a search knows the start.
+		// Add the run, behind the last reservation of the device. A batch that comes at the same instant as the work of that
+		// reservation may pass it if that has not come yet (findGap). If a reservation should have ended before now and is
+		// still there, its work runs longer than reserved, and lastEnd is wrong.
 		summary := &f.lists.summaries[device]
-		if finish <= summary.lastReady || summary.lastEnd < now && summary.first >= 0 {
+		runsLonger := summary.lastEnd < now && summary.first >= 0
+		if finish <= summary.lastReady || runsLonger {
 			return farFuture
 		}
 		finish = max(finish, summary.lastEnd) + stage.Infer[batchSize-1]
@@ -324,18 +342,19 @@ func (c *batchChooser) sendAheadTime(model *modelState) time.Duration {
 	return c.options.DecideAhead
 }
 
-// choosePipeline returns the path of the model's pipeline on which a batch of the planned size waits least for
-// devices and links. If no pipeline has a device left at every stage, it returns nil.
+// choosePipeline returns the path of the model's pipeline on which a batch of the planned size waits least for devices
+// and links. If no pipeline has a device left at every stage, it returns nil.
 //
-// A model with one pipeline has no choice to make. After the first decision about its head, the path is sought at once
-// with the largest batch that matters now: one request more than wait. That the head could be in time in a larger batch
-// would not change the decision. The returned path is valid until the next call.
+// A model with one pipeline has no choice to make, so a single search suffices. It is made at once with a fuller batch,
+// one request more than wait: if that is in time, it may pay to wait for one more request, and whether an even larger
+// batch would be in time changes nothing. If it is late, no larger batch is in time, provided that times grow with the
+// batch (timeGrowsWithBatch). At the first look (the first decision about a head) DropHopeless judges the head by the
+// planned size, so that the search must be made with that. The returned path is valid until the next call.
 func (c *batchChooser) choosePipeline(modelIndex int32, now time.Duration) *reservedPath {
 	firstPipeline, endPipeline := c.tables.PipelinesOf(modelIndex)
 	bestPath, candidatePath := &c.pipelinePaths[0], &c.pipelinePaths[1]
 
-	// With a single pipeline, find its path. (With DropHopeless the first look must know whether the planned size is in
-	// time, so it goes on below.)
+	// With a single pipeline, find the path of a fuller batch, unless DropHopeless needs that of the planned size.
 	queue := &c.models[modelIndex].queue
 	needsPlannedSize := c.options.DropHopeless && !queue.At(0).PassedFirstLook
 	if endPipeline == firstPipeline+1 && c.timeGrowsWithBatch[firstPipeline] && !needsPlannedSize {
@@ -367,20 +386,28 @@ func (c *batchChooser) choosePipeline(modelIndex int32, now time.Duration) *rese
 func (c *batchChooser) hasGuard() bool { return c.options.GuardTime > 0 || c.options.GuardShare > 0 }
 
 // findPathInTime returns the path of the largest batch that meets the deadline of a model's head: on the pipeline of
-// the given path, on another one, or, for a head that an earlier look found in time, on any one without the guard
-// (the part of the deadline in reserve against jitter). If there is none, it returns nil. The given path is overwritten.
+// the given path or else on another one. If there is none, and an earlier decision found the head in time
+// (PassedFirstLook), it tries all pipelines again without the guard, the part of the deadline in reserve against
+// jitter. If no batch meets the deadline, it returns nil. The given path is overwritten.
 func (c *batchChooser) findPathInTime(modelIndex int32, path *reservedPath, head *waiting.Request, now time.Duration) *reservedPath {
 	if fitted := c.shrinkUntilInTime(path, head, now); fitted != nil {
 		return fitted
 	}
 
-	// The stages of another pipeline may be faster. A head at its first look, or without a guard, has no other chance.
-	if fitted := c.tryPipelines(modelIndex, path.pipeline, math.MaxInt32, head, now); fitted != nil || !head.PassedFirstLook || !c.hasGuard() {
+	// The stages of another pipeline may be faster.
+	const anySize = math.MaxInt32 // batches up to the planned size
+	if fitted := c.tryPipelines(modelIndex, path.pipeline, anySize, head, now); fitted != nil {
 		return fitted
 	}
 
-	// On a real clock a wake comes late, and the guard covers that: try all pipelines (-1 excludes none) without it. The
-	// batch is no larger than the queue, so that it goes now.
+	// A head that was in time at its first look may be late now because a wake on a real clock came late, and the guard is
+	// there to cover that. A head at its first look, or without a guard, is too late.
+	if !head.PassedFirstLook || !c.hasGuard() {
+		return nil
+	}
+
+	// Try all pipelines (-1 excludes none) without the guard. The batch is no larger than the queue, so that judgeHead
+	// does not let it wait for more requests: it goes now.
 	c.ignoreGuard = true
 	fitted := c.tryPipelines(modelIndex, -1, int32(c.models[modelIndex].queue.Len), head, now)
 	c.ignoreGuard = false
@@ -477,22 +504,24 @@ func (p *Policy) dropHead(modelIndex int32, verdict verdict, out *policy.Actions
 	dropRequest(modelIndex, request.Req, reason, out)
 }
 
-// latestDispatch returns the time at which a head that waits for a fuller batch must go as it is: just after the time
-// from which a batch of one request more would be late. Until then a further arrival could still join. Waiting for
-// resources passes as time does, so it is no reason to go earlier. chosenPath is the path of the largest batch in
-// time.
+// latestDispatch returns the time at which a head that waits for a fuller batch (one of one request more than wait now)
+// must stop waiting, and go with the requests that wait: just after the last moment at which the fuller batch could go
+// and be in time. Until then a further arrival could still join. Time that the batch would wait for devices and links
+// need not be kept free: if it goes later, it waits less there and ends at the same time. chosenPath is the path of the
+// largest batch in time.
 //
-// If the work of a path does not depend on its devices, no search is needed: one request more is then in time
-// whenever the chosen batch is.
+// If times grow with the batch and do not depend on the devices, no search is needed: the fuller batch is no larger
+// than the chosen one, so that it is in time, too.
 func (c *batchChooser) latestDispatch(chosenPath *reservedPath, model *modelState, now time.Duration) time.Duration {
 	deadline, pipeline := model.queue.At(0).Deadline, chosenPath.pipeline
 	largerBatch := min(int32(model.queue.Len)+1, chosenPath.batchSize)
 	if c.timeGrowsWithBatch[pipeline] && !c.finder.hasNodeLocalTransfers {
-		// From this time on even a batch that waits for nothing would be late.
+		// A fuller batch that goes at this time is late even if it waits for nothing: minPathTime is its time without waits,
+		// and is indexed by batch size - 1.
 		return c.guardedDeadline(deadline, pipeline, largerBatch) - c.minPathTime[pipeline][largerBatch-1] + 1
 	}
 
-	// Otherwise search for a path of one request more. If that is late already, the chosen path counts.
+	// Otherwise search for a path of the fuller batch. If that is late already, the chosen path counts.
 	path := chosenPath
 	if largerBatch < chosenPath.batchSize {
 		c.finder.findPath(pipeline, largerBatch, now, &c.largerBatchPath)
@@ -501,7 +530,8 @@ func (c *batchChooser) latestDispatch(chosenPath *reservedPath, model *modelStat
 		}
 	}
 
-	// The batch can go later by what it has to spare, and by as long as it would wait for resources anyway.
+	// The batch can go later by the time between its end and the deadline, and by as long as it would wait for devices and
+	// links anyway. A nanosecond after that it is late.
 	return now + c.guardedDeadline(deadline, pipeline, path.batchSize) - path.finish + path.waitTime + 1
 }
 

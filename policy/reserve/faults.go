@@ -29,19 +29,20 @@ func (p *Policy) loseDevice(now time.Duration, device int32, out *policy.Actions
 // until the reserved end, because running work cannot be stopped. The models on the devices that it leaves decide again.
 func (p *Policy) abortBatch(now time.Duration, slot, device int32, out *policy.Actions) {
 	batch := p.batches.BatchAt(slot)
-	p.timelines.toSettle = p.timelines.toSettle[:0] // settleAll below settles what follows the released reservations
 
-	// Release its reservations, from the hop that it has reached on.
+	// Release its reservations, from the hop that it has reached on. releaseReservation puts what stands behind each in
+	// the list toSettle, from which settleAll gives it new times. The list begins empty.
+	p.timelines.toSettle = p.timelines.toSettle[:0]
 	for hop := batch.ReachedHops; hop < batch.Hops; hop++ {
 		index := p.lists.reservationOf(slot, hop, onDevice)
-		for part := int32(onDevice); part < reservationsPerHop; part++ {
+		for part := int32(0); part < reservationsPerHop; part++ {
 			entry := &p.lists.reservations[index+part]
 			if entry.resource < 0 {
 				continue
 			}
 
-			// A resource that works on the batch now, a device that runs it or a link that transfers it, is not free before
-			// the reserved end. Only the lost device is.
+			// A resource that works on the batch now, a device that runs it or a link that transfers it, is not free before the
+			// reserved end. The lost device runs nothing any more.
 			linkTransfers := part != onDevice && entry.readyIsActual && entry.prev < 0 && entry.start <= now // nothing is before it
 			if (entry.startIsActual || linkTransfers) && entry.resource != device {
 				p.lists.freeFrom[entry.resource] = max(p.lists.freeFrom[entry.resource], entry.end())

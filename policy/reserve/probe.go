@@ -30,11 +30,11 @@ type deviceCandidate struct {
 	movesReservations  bool
 }
 
-// findPath writes into result a path on which a batch of batchSize requests that is dispatched now leaves the
-// pipeline earliest (Algorithm 2): stage by stage, the device that completes the stage first. Nothing is reserved. If
-// the stage sends to another one, a completion before the node's uplink takes the transfer counts as one at that moment,
-// which spreads batches over the NICs of nodes with several devices. Ties go to the first device. If a stage has no
-// device left, result.finish and result.waitTime are farFuture.
+// findPath writes into result a path on which a batch of batchSize requests that is dispatched now leaves the pipeline
+// earliest (PPipe, appendix A.3, Algorithm 2): stage by stage, the device that the batch can leave first. That is when
+// its run ends there or, if the stage sends to another one, when the uplink of the device's node can take the transfer,
+// if that is later; so batches spread over the NICs of nodes with several devices. Ties go to the first device. Nothing
+// is reserved. If a stage has no device left, result.finish and result.waitTime are farFuture.
 func (f *pathFinder) findPath(pipelineIndex, batchSize int32, now time.Duration, result *reservedPath) {
 	pipeline := &f.tables.Pipelines[pipelineIndex]
 	f.pathsSought++
@@ -56,7 +56,8 @@ func (f *pathFinder) findPath(pipelineIndex, batchSize int32, now time.Duration,
 			nextTransfer = f.tables.Stages[stageIndex+1].Xfer[batchSize-1]
 		}
 
-		// Choose the device. Links matter only if tensors are transferred to it.
+		// Choose the device. Links matter only if tensors are transferred to it. Without a transfer the present time is
+		// needed: a device whose reservations ended before now runs longer than reserved.
 		if transferTime > 0 {
 			f.chooseDeviceAfterTransfer(stage, lastDevice, readyAt, inferTime, transferTime, nextTransfer, &candidate)
 		} else {
@@ -67,7 +68,8 @@ func (f *pathFinder) findPath(pipelineIndex, batchSize int32, now time.Duration,
 			return
 		}
 
-		// Add it to the path. What a batch needs on any hop (a later dispatch, moves of others) the whole path needs.
+		// Add it to the path. If it has to be dispatched later for the sake of other work on one hop, the whole path is, and
+		// if one hop moves reservations of other batches, the path does. A transfer within a node takes no time.
 		if candidate.usesTransfer {
 			workTime += transferTime
 		}
@@ -130,12 +132,15 @@ type transferSearch struct {
 }
 
 // chooseDeviceAfterTransfer writes into best the device of a later stage for a batch whose tensors are ready on
-// sourceDevice at readyAt and are transferred first, in transferTime. Like chooseDevice it takes the device that ends
-// the run of inferTime earliest or, if another stage follows, whose uplink takes the next transfer (of duration
-// nextTransfer) earliest. A device that cannot be better is passed over without a look at its links.
+// sourceDevice at readyAt and are transferred first, in transferTime. Like chooseDevice it takes the device that the
+// batch can leave earliest: when the run of inferTime ends there or, if another stage follows, when the device's uplink
+// can take the next transfer (which lasts nextTransfer), if that is later. It also writes which links and times the
+// batch would have, and what that asks of other work (requiredDelay, movesReservations). A device that cannot be better
+// is passed over without a look at its links.
 func (f *pathFinder) chooseDeviceAfterTransfer(stage *policy.Stage, sourceDevice int32, readyAt, inferTime, transferTime, nextTransfer time.Duration, best *deviceCandidate) {
-	// Describe the transfer, and its uplink: when its last reservation ends, and when that reservation's work is ready.
-	// Work that is ready before then would stand in front of it.
+	// Describe the transfer, and its uplink: when its last reservation ends (uplinkLastEnd), and when the work of that
+	// reservation is ready (uplinkLastReady). Links work first-in first-out, so a transfer that is ready before then would
+	// stand in front of that work.
 	search := transferSearch{sourceNode: f.tables.Devices[sourceDevice].Node, uplink: f.uplinks[sourceDevice], readyAt: readyAt, inferTime: inferTime, transferTime: transferTime, nextTransfer: nextTransfer}
 	best.departure, best.finish, best.requiredDelay, best.movesReservations = farFuture, farFuture, 0, false
 	summaries := f.lists.summaries
@@ -151,8 +156,10 @@ func (f *pathFinder) chooseDeviceAfterTransfer(stage *policy.Stage, sourceDevice
 		earliestArrival = readyAt
 	}
 
-	// Consider each device that could be better. If the batch would stand behind all work of a device, its earliest finish
-	// there is a bound, so that the links need not be looked at.
+	// Consider each device that could be better. If the batch would stand behind all work of a device, it cannot end there
+	// before earliestFinish, nor leave the device before it ends. So a device that ends the run after the batch could
+	// leave the best one is no better, and the links need not be looked at. If there is no next transfer, the batch leaves
+	// when it ends, so that an equal time is no better, either.
 	bestDeparture := farFuture // when the batch can leave the best device
 	for _, device := range f.tables.StageDevices[stage.FirstDevice : stage.FirstDevice+stage.NumDevices] {
 		summary := &summaries[device]
@@ -162,7 +169,7 @@ func (f *pathFinder) chooseDeviceAfterTransfer(stage *policy.Stage, sourceDevice
 		if standsBehindAll && isNoBetter {
 			continue // whatever its links
 		}
-		if search.replaceIfBetter(f, device, best) {
+		if cannotImprove := search.replaceIfBetter(f, device, best); cannotImprove {
 			return
 		}
 		bestDeparture = best.departure
@@ -171,8 +178,9 @@ func (f *pathFinder) chooseDeviceAfterTransfer(stage *policy.Stage, sourceDevice
 
 // replaceIfBetter is called for each device of a stage in the search for a path. It computes when a batch that is
 // transferred to the device would run there, and writes the times into best if the batch can leave the device earlier
-// than it can leave best, or at the same time with an earlier finish. It reports whether no other device can be better.
-// The fields are written one by one, and only if the choice changes: this is the innermost loop of a decision.
+// than it can leave best, or at the same time with an earlier finish. It can leave when its run ends (finish) or, if a
+// transfer follows, when the device's uplink can take that (departure). It reports whether no other device can be
+// better. The fields are written one by one, and only if the choice changes: this is the innermost loop of a decision.
 func (search *transferSearch) replaceIfBetter(finder *pathFinder, device int32, best *deviceCandidate) (cannotImprove bool) {
 	summaries := finder.lists.summaries
 	summary := &summaries[device]
@@ -180,15 +188,18 @@ func (search *transferSearch) replaceIfBetter(finder *pathFinder, device int32, 
 	xferStart, xferEnd, requiredDelay, usesTransfer, movesReservations := search.readyAt, search.readyAt, time.Duration(0), true, false
 
 	// Find the times of the transfer: none within a node, a measured time on one host, else over the links. requiredDelay
-	// is how much later the batch must be dispatched so that it delays no other work. movesReservations says that
-	// reservations of other batches have to move. usesTransfer counts the transfer as work of the path, not as a wait.
+	// is how much later the batch must be dispatched because it would otherwise delay work that is reserved already.
+	// movesReservations says that reservations of other batches have to move instead. usesTransfer counts the transfer as
+	// work of the path, not as a wait.
 	switch {
 	case uplink >= 0 && finder.hasNodeLocalTransfers && search.sourceNode == finder.tables.Devices[device].Node:
 		uplink, downlink, usesTransfer = -1, -1, false
 	case uplink < 0 && downlink < 0: // on one host: the plan's measured time
 		xferEnd += search.transferTime
 	default:
-		// A transfer goes behind all others of its links, or needs a gap if it is ready before the last of them.
+		// Links work first-in first-out. A transfer that is ready no earlier than the work of the last reservation
+		// (lastReady) goes behind it, at its end (lastEnd). One that is ready earlier comes in front of it, and has to be
+		// placed among the others of that link.
 		xferStart = max(search.readyAt, search.uplinkLastEnd)
 		needsGap := search.readyAt < search.uplinkLastReady
 		if downlink >= 0 {
@@ -202,7 +213,7 @@ func (search *transferSearch) replaceIfBetter(finder *pathFinder, device int32, 
 		xferEnd = xferStart + search.transferTime
 	}
 
-	// Find the start of the run on the device, in the same way.
+	// Find the start of the run on the device, in the same way: behind the last reservation, or in a gap.
 	start := max(xferEnd, summary.lastEnd)
 	if xferEnd < summary.lastReady {
 		var wait time.Duration
@@ -220,9 +231,12 @@ func (search *transferSearch) replaceIfBetter(finder *pathFinder, device int32, 
 	best.xferStart, best.xferEnd, best.start, best.finish = xferStart, xferEnd, start, finish
 	best.departure, best.requiredDelay, best.movesReservations = departure, requiredDelay, movesReservations
 
-	// No device can be better than one that runs the batch as soon as its tensors are ready or, over links, as soon
-	// as a transfer without waiting brings them.
-	return departure == search.readyAt+search.inferTime || usesTransfer && departure == search.readyAt+search.transferTime+search.inferTime && !finder.hasNodeLocalTransfers
+	// No device can be better than one that runs the batch as soon as its tensors are ready. If every device needs a
+	// transfer, none can be better than one that runs the batch as soon as a transfer without waiting brings them. If some
+	// device may be on the node of the tensors, that could be better.
+	runsAtOnce := departure == search.readyAt+search.inferTime
+	runsAfterTransfer := departure == search.readyAt+search.transferTime+search.inferTime
+	return runsAtOnce || usesTransfer && runsAfterTransfer && !finder.hasNodeLocalTransfers
 }
 
 // linkOfResource returns the index in Tables.Links of the link with this number among the resources (devices come
@@ -235,9 +249,13 @@ func (f *pathFinder) linkOfResource(resource int32) int32 {
 }
 
 // reservePath enters a path (a device for each stage, with times from now on) into the timelines as the reservations of
-// a batch slot (the number of a batch): every device, and both ends of every transfer. It is called by reserveTrial. If
-// the search corrected a device past its reserved end after it had placed an earlier hop, the timelines differ from the
-// path; settling, which updates starts, corrects that.
+// a batch slot (the number of a batch): every device, and both ends of every transfer. It is called by reserveTrial.
+// For each hop a slot has three reservations in a row, for the device, the uplink and the downlink; `index` is that of
+// the device.
+//
+// The times of the path may be out of date: its search corrects a run that lasts longer than reserved (extendOverrun)
+// and so moves reservations, perhaps after it has chosen the times of an earlier hop. settleAll gives all reservations
+// the right times.
 func (f *pathFinder) reservePath(batchSlot int32, path *reservedPath, now time.Duration) {
 	readyAt := now
 	f.timelines.toSettle = f.timelines.toSettle[:0] // settleAll below settles what is queued from here on
@@ -255,7 +273,8 @@ func (f *pathFinder) reservePath(batchSlot int32, path *reservedPath, now time.D
 			f.lists.linklessTransfers[index/reservationsPerHop] = hop.XferEnd - hop.XferStart
 		}
 
-		// Reserve the device for the run.
+		// Reserve the device for the run. The requests are at the first hop already, so that its work is actually ready. The
+		// reservation and the one that it now precedes are queued to be settled.
 		entry := &f.lists.reservations[index]
 		*entry = reservation{readyAt: hop.XferEnd, start: hop.Start, duration: hop.End - hop.Start, prev: -1, next: -1, resource: hop.Device, readyIsActual: hopIndex == 0}
 		f.lists.insertReservation(index)

@@ -21,10 +21,11 @@ func (f *pathFinder) placeTransfer(uplink, downlink int32, readyAt, duration tim
 }
 
 // tryReservePath reserves a path and returns the slot (number) of its batch, which the next batches.Dispatch takes. If
-// the path moves reservations, its times are updated to what they then are. If other batches would end later than their
-// LatestEnd, or this one later than latestEnd, it undoes the reservation and returns -1.
+// the path moves reservations of other batches, the times may differ from those that the search found: the path gets
+// the times that it then has. If other batches would then end later than their LatestEnd, or this one later than
+// latestEnd, it undoes the reservation and returns -1.
 func (p *Policy) tryReservePath(path *reservedPath, latestEnd, now time.Duration) int32 {
-	// A path that moves nothing cannot do harm.
+	// A path that moves nothing cannot make another batch late, and ends when the search found.
 	if !path.movesReservations {
 		return p.reserveTrial(path, now)
 	}
@@ -34,8 +35,8 @@ func (p *Policy) tryReservePath(path *reservedPath, latestEnd, now time.Duration
 	slot := p.reserveTrial(path, now)
 	p.timelines.recordMoves = false
 
-	// Undo it if something moves too far, or if the orders contradicted each other, so that they were rebuilt with the
-	// path in them. They are then rebuilt without it.
+	// Undo it if something moves too far. Undo it also if the path made the orders of work on the resources contradict
+	// each other (settleAll): the orders were then rebuilt with the path in them, and have to be rebuilt without it.
 	lastReservation := p.lists.reservationOf(slot, int16(len(path.hops)-1), onDevice)
 	if p.timelines.wasRebuilt || p.lists.reservations[lastReservation].end() > latestEnd || !movesAreAllowed(p.timelines, &p.batches) {
 		p.releaseTrial(slot)
@@ -45,7 +46,7 @@ func (p *Policy) tryReservePath(path *reservedPath, latestEnd, now time.Duration
 		return -1
 	}
 
-	// Update the path to the times that it has now.
+	// Update the path to the times that it has now. The run on a device is ready when the transfer to it ends.
 	for hopIndex := range path.hops {
 		hop, index := &path.hops[hopIndex], p.lists.reservationOf(slot, int16(hopIndex), onDevice)
 		transferTime := hop.XferEnd - hop.XferStart
@@ -80,14 +81,19 @@ func movesAreAllowed(timelines *timelines, batches *underway.BatchTable) bool {
 	return true
 }
 
-// departureTime returns when a batch whose run on a device ends at `end` may leave it, by which devices are compared:
-// when its node's uplink takes its next transfer, which lasts transferTime. Without a transfer (0), or without an
-// uplink, it returns `end`. The downlink is not known yet, since the next device is chosen later.
+// departureTime returns when a batch whose run on a device ends at `end` may leave it. By that the devices of a stage
+// are compared. If the batch has a next transfer, which lasts transferTime, that is when the uplink of the device's
+// node takes the transfer. Without a transfer (0), or without an uplink, it is `end`. The downlink is not known yet,
+// since the next device is chosen later.
 func (f *pathFinder) departureTime(device int32, end, transferTime time.Duration) time.Duration {
 	link := f.uplinks[device]
 	if transferTime == 0 || link < 0 {
 		return end
 	}
+
+	// Links work first-in first-out: a transfer that is ready no earlier than the work of the last reservation (lastReady)
+	// starts behind it. One that is ready earlier has a place among the others. Only its start counts here, and no
+	// downlink (-1).
 	summary := &f.lists.summaries[link]
 	if end >= summary.lastReady {
 		return max(end, summary.lastEnd)

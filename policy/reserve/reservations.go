@@ -46,14 +46,15 @@ func (t *reservationLists) reservationOf(batchSlot int32, hop int16, part int32)
 func partOf(index int32) int32 { return index % reservationsPerHop }
 
 // findGap returns when work of this duration that is ready at readyAt would start on one resource, in a gap between
-// reservations or behind them all. Work runs first-in first-out. If that would put it in front of other work that it
-// would delay, requiredDelay is positive: the work has the start only if it is ready that much later, so that its batch
-// has to be dispatched that much later.
+// reservations or behind them all, so that it delays none of them. Work runs first-in first-out, so it cannot pass over
+// a gap that is too small: to come into a later gap, it must be ready later. requiredDelay is how much later it must be
+// ready, and its batch be dispatched, to have the returned start; 0 if the first gap is large enough.
 //
-// Of work that is ready at the same instant, the one that was dispatched first runs first. Only work that is ready at
-// once (isReadyNow: a batch that is dispatched in this instant) passes work that is due now and has not come yet.
+// Of work that is ready at the same instant, the one that was dispatched first runs first. There is one exception. With
+// isReadyNow the work belongs to a batch that is dispatched in this instant and is on its device at once: it passes
+// work that is expected at the same instant but has not come yet.
 func (t *reservationLists) findGap(resource int32, readyAt, duration time.Duration, isReadyNow bool) (start, requiredDelay time.Duration) {
-	// Behind everything that is reserved.
+	// Behind everything that is reserved. For a lost device lastEnd is farFuture.
 	summary := &t.summaries[resource]
 	if summary.first < 0 || readyAt > summary.lastReady || readyAt == summary.lastReady && !isReadyNow {
 		return max(readyAt, summary.lastEnd), 0
@@ -98,8 +99,12 @@ func (t *reservationLists) fifoTransferStart(uplink, downlink int32, readyAt, du
 }
 
 // predecessorFor returns the index of the reservation behind which work that is ready at readyAt would stand on a
-// resource, first-in first-out. If the work would be first, it returns -1. Work with isReadyNow is ready at this
-// instant, and passes work that is due at it but has not actually come.
+// resource, first-in first-out. If the work would be first, it returns -1.
+//
+// It passes work that is ready later, but nothing that has actually started (startIsActual), because that cannot be
+// stopped. Of work that is ready at the same instant, it stays behind. Only work that is at its resource in this
+// instant (isReadyNow: a batch that is dispatched now) passes work that is expected at the same instant but has not
+// actually come (readyIsActual).
 func (t *reservationLists) predecessorFor(resource int32, readyAt time.Duration, isReadyNow bool) int32 {
 	index := t.summaries[resource].last
 	for index >= 0 {
@@ -122,30 +127,32 @@ func (t *reservationLists) gapAfter(resource, predecessor int32) (freeAt time.Du
 	return t.reservations[predecessor].end(), t.reservations[predecessor].next
 }
 
-// findTransferGap returns when a transfer of this duration that is ready at readyAt would start so that it delays no
-// other work. It holds the resources of an uplink and a downlink at once, so it needs a gap in both lists. Either may
-// be -1. If it would have to stand in front of other work, requiredDelay is how much later it must be ready.
+// findTransferGap returns when a transfer of this duration that is ready at readyAt would start on two resources at
+// once, an uplink and a downlink (either may be -1), so that it delays no other work. It needs a gap in both lists.
+// Links work first-in first-out, so it cannot pass over a gap that is too small: to come into a later gap, it must be
+// ready later. requiredDelay is how much later; 0 if the first gap is large enough.
 func (t *reservationLists) findTransferGap(uplink, downlink int32, readyAt, duration time.Duration) (start, requiredDelay time.Duration) {
+	const isReadyNow = false // a transfer comes after a run, so it does not pass work that is due at the same instant
 	switch {
 	case uplink < 0 && downlink < 0:
 		return readyAt, 0
 	case uplink < 0:
-		return t.findGap(downlink, readyAt, duration, false)
+		return t.findGap(downlink, readyAt, duration, isReadyNow)
 	case downlink < 0:
-		return t.findGap(uplink, readyAt, duration, false)
+		return t.findGap(uplink, readyAt, duration, isReadyNow)
 	}
 	for {
 		// Try the gaps of both links at the same time: each lasts from a free time to the start of the next reservation.
-		freeUp, nextUp := t.gapAfter(uplink, t.predecessorFor(uplink, readyAt+requiredDelay, false))
-		freeDown, nextDown := t.gapAfter(downlink, t.predecessorFor(downlink, readyAt+requiredDelay, false))
+		freeUp, nextUp := t.gapAfter(uplink, t.predecessorFor(uplink, readyAt+requiredDelay, isReadyNow))
+		freeDown, nextDown := t.gapAfter(downlink, t.predecessorFor(downlink, readyAt+requiredDelay, isReadyNow))
 		start = max(readyAt+requiredDelay, freeUp, freeDown)
 		limitUp, limitDown := t.startOf(nextUp), t.startOf(nextDown)
 		if start+duration <= min(limitUp, limitDown) {
 			return start, requiredDelay
 		}
 
-		// The transfer would last into the next reservation of a link: be ready when that is. Of work that is ready at the
-		// same instant, what was reserved earlier goes first, so the next attempt is behind it.
+		// The transfer would last into the next reservation of a link, and delay it. To stand behind that work, it must be
+		// ready when that is: of work that is ready at the same instant, what was reserved earlier goes first.
 		nextReady := farFuture
 		if start+duration > limitUp {
 			nextReady = min(nextReady, t.reservations[nextUp].readyAt)

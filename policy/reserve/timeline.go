@@ -76,12 +76,14 @@ func (t *timelines) recordMove(index int32) {
 }
 
 // settleStart updates the start of the reservation at an index to the later of when its work is ready and when the work
-// before it ends, unless the run has actually started. If the start changed, the change is recorded for a trial, and
-// what depends on it is queued to be updated: later work on the resource, and the later hops of its batch. A transfer is
-// updated on both of its links.
+// before it ends, unless the run has actually started. If the start changed, what depends on it is queued to be
+// updated: later work on the resource, and the later hops of its batch. recordMove notes the change if the caller asked
+// for that. A hop has three reservations in a row, on its device and on both links of the transfer into it; a transfer
+// is updated on both of its links together. A resource < 0 means that the reservation is not used.
 func (t *timelines) settleStart(index int32) {
 	if part := partOf(index); part != onDevice {
-		t.settleTransfer(index - part)
+		deviceIndex := index - part // the hop's reservation on its device, by which settleTransfer knows the hop
+		t.settleTransfer(deviceIndex)
 		return
 	}
 	entry := &t.lists.reservations[index]
@@ -138,9 +140,12 @@ func (t *timelines) queueSuccessor(index int32) {
 	t.toSettle = append(t.toSettle, entry.next)
 }
 
-// setNextHopReady sets when the next hop of a batch is ready, after the run on a device whose reservation is at an
-// index got a new end. If the transfer uses no link, its fixed time is added; otherwise the transfer is ready at end,
-// and is queued to be updated. If the batch has no further hop, nothing happens.
+// setNextHopReady is called when the run of a batch on a device has got a new end; `index` is that of the run's
+// reservation. It sets when the batch's next hop is ready. If the transfer into that hop uses no link, its run is ready
+// after the transfer's fixed time. Otherwise the transfer is ready at `end` on both links, and is queued to get a new
+// start; its uplink's entry in the queue stands for both, because settleTransfer updates both. If the batch has no
+// further hop, nothing happens. Each hop has three reservations in a row: on its device, its uplink and its downlink. A
+// resource < 0 means that the reservation is not used.
 func (t *timelines) setNextHopReady(index int32, end time.Duration) {
 	nextHop := index + reservationsPerHop
 	if t.lists.reservations[nextHop].resource < 0 {
@@ -219,9 +224,10 @@ func (t *timelines) moveAfter(index, predecessor int32) {
 // them is then usually reached at once, and settled once. (Last in, first out, every step of a long queue would run
 // through all that follows it, again and again.)
 //
-// If it does not end, the orders of the lists contradict each other: planned work comes so much later than the work
-// that it was put in front of that each waits for the other. That requires devices that paths cross in both
-// directions. Then all orders are rebuilt.
+// If it does not end, the orders of the lists contradict each other: on one resource batch A stands before batch B and
+// waits for an earlier hop of its own, which stands behind B's later hop on another resource. Then each waits for the
+// other, and both starts move on without end. That takes paths that use the same two resources in opposite order. All
+// orders are then rebuilt.
 func (t *timelines) settleAll() {
 	maxSteps := t.maxSettleSteps()
 	for i := 0; i < len(t.toSettle); i++ {
@@ -261,16 +267,21 @@ func (t *timelines) extendOverrun(resource int32, now time.Duration) {
 
 // recordStart records that the run of the reservation at an index has actually started: it is then the first on its
 // device, and its start is fixed. If the start differs from the reserved one, all work that depends on it gets new
-// times.
+// times. If the batch has no such reservation (any more), or the start is known, nothing happens.
 func (t *timelines) recordStart(index int32, actualStart time.Duration) {
 	entry := &t.lists.reservations[index]
 	if entry.resource < 0 || entry.startIsActual {
 		return
 	}
 	t.toSettle = t.toSettle[:0]
-	entry.readyIsActual = true
-	t.moveAfter(index, -1)
-	entry.startIsActual = true
+
+	// Work that runs has also reached its device. Move it to the front of the device's list, which queues all work whose
+	// place changes to get new starts.
+	entry.readyIsActual, entry.startIsActual = true, true
+	const front = -1
+	t.moveAfter(index, front)
+
+	// Correct its start, and what depends on that.
 	t.lists.freeFrom[entry.resource] = min(t.lists.freeFrom[entry.resource], actualStart) // the resource was free at that time
 	if entry.start != actualStart {
 		entry.start = actualStart

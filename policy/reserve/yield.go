@@ -6,14 +6,14 @@ import (
 	"inferplan/policy"
 )
 
-// yieldToUrgentModel is called before a batch is dispatched: it lets the waiting head (the request with the earliest
-// deadline) of a colocated model go first if a batch of this model along modelPath would take the device that it counts
-// on, and reports whether it dispatched a batch of that model. Algorithm 1 assumes that models have devices of their
-// own. On time-shared devices a head that waits for a fuller batch would otherwise miss its deadline because of models
+// yieldToUrgentModel is called before a batch of a model is dispatched along modelPath. It may dispatch the waiting
+// requests of another model with stages on the same devices (a colocated model) instead, and reports whether it did.
+// PPipe's Algorithm 1 assumes that every model has devices of its own. On shared devices the head of the other model
+// (its request with the earliest deadline), which waits for a fuller batch, would miss its deadline because of models
 // that fill a batch earlier.
 //
-// It yields to a model whose head would be late behind modelPath, if that model's requests are in time when they go
-// now and this model's are still in time behind them. It never moves reservations of others for that.
+// The model yields if the other head would be late behind modelPath and is in time if it goes now, and if the model's
+// batch is still in time behind the other one. It never moves reservations of other batches for that.
 func (p *Policy) yieldToUrgentModel(modelIndex int32, modelPath *reservedPath, now time.Duration, out *policy.Actions) bool {
 	if len(p.models[modelIndex].colocatedModels) == 0 {
 		return false

@@ -15,7 +15,7 @@ type Batch struct {
 	FirstStage   int16         // stage of the first hop
 	Hops         int16         // number of hops
 	FinishedHops int16         // hops whose device has finished
-	ReachedHops  int16         // hops that the batch has reached
+	ReachedHops  int16         // index of the latest hop that the batch has reached, 0 at first
 	IsLive       bool          // it is under way
 	Devices      []int32       // by hop
 	LatestEnd    time.Duration // latest end, if a policy sets one
@@ -156,8 +156,10 @@ func (table *BatchTable) NeedsDevice(slot, device int32) bool {
 		return false
 	}
 	for hop := int16(0); hop < batch.Hops; hop++ {
+		// FinishedHops is a number of hops, so it is the index of the first one that has not run. ReachedHops is the index of
+		// the latest hop reached: up to that of a later hop, the tensors of this one have not left it.
 		runsLater := hop >= batch.FinishedHops
-		sendsLater := hop+1 < batch.Hops && hop >= batch.ReachedHops // its tensors have not reached the next hop
+		sendsLater := hop+1 < batch.Hops && hop >= batch.ReachedHops
 		if batch.Devices[hop] == device && (runsLater || sendsLater) {
 			return true
 		}

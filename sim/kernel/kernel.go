@@ -153,32 +153,34 @@ func (q *Queue[P]) siftUp(index int, entry heapEntry) {
 	q.positions[entry.handle] = int32(index)
 }
 
-// siftDown moves an entry from an index of the heap away from the root until no child is earlier.
+// siftDown moves an entry from an index of the heap away from the root until no child is earlier. To find the earliest
+// child it uses no branches, which the processor could not predict: lessBit returns 1 or 0, and i + (j-i)*bit is j if
+// the bit is 1, else i.
 func (q *Queue[P]) siftDown(index int, entry heapEntry) {
-	entries := len(q.heap)
+	heapLength := len(q.heap)
 	for {
 		child := arity*index + 1
-		if child >= entries {
+		if child >= heapLength {
 			break
 		}
 
-		// Find the earliest child; four of them are compared without a branch (lessBit returns 1 or 0).
-		smallest := child
-		if child+arity <= entries {
+		// Find the earliest child. Of four, the winners of both pairs, numbered 0 to 3 among the siblings, are compared.
+		earliest := child
+		if child+arity <= heapLength {
 			siblings := (*[arity]heapEntry)(q.heap[child:])
-			first, second := siblings[1].lessBit(&siblings[0]), 2+siblings[3].lessBit(&siblings[2]) // the earlier of each two
-			smallest += first + (second-first)*siblings[second].lessBit(&siblings[first])
+			lowWinner, highWinner := siblings[1].lessBit(&siblings[0]), 2+siblings[3].lessBit(&siblings[2])
+			earliest += lowWinner + (highWinner-lowWinner)*siblings[highWinner].lessBit(&siblings[lowWinner])
 		} else {
-			for sibling := child + 1; sibling < entries; sibling++ {
-				smallest += (sibling - smallest) * q.heap[sibling].lessBit(&q.heap[smallest])
+			for sibling := child + 1; sibling < heapLength; sibling++ {
+				earliest += (sibling - earliest) * q.heap[sibling].lessBit(&q.heap[earliest])
 			}
 		}
-		if !q.heap[smallest].isBefore(&entry) {
+		if !q.heap[earliest].isBefore(&entry) {
 			break
 		}
-		q.heap[index] = q.heap[smallest]
+		q.heap[index] = q.heap[earliest]
 		q.positions[q.heap[index].handle] = int32(index)
-		index = smallest
+		index = earliest
 	}
 	q.heap[index] = entry
 	q.positions[entry.handle] = int32(index)

@@ -123,9 +123,10 @@ func NewInstance(options Options, model Model) *Instance {
 	return instance
 }
 
-// Reset empties an instance and makes it run a model, when a network was loaded or the instance was lost. It
-// forgets all sequences and keeps the counts and the allocated memory. Limits below 1 mean none (2^31-1), and
-// blocks have 16 tokens if their size is not given, as in vLLM.
+// Reset empties an instance and makes it run a model, when a network was loaded or the instance was lost. It forgets
+// all sequences and keeps the counts and the allocated memory. Limits below 1 mean none (2^31-1), and blocks have 16
+// tokens if their size is not given, as in vLLM. phaseCounts, the number of decoding sequences by phase (blockPhase),
+// has an element for each token of a block.
 func (instance *Instance) Reset(options Options, model Model) {
 	if options.BlockTokens < 1 {
 		options.BlockTokens = 16
@@ -137,11 +138,15 @@ func (instance *Instance) Reset(options Options, model Model) {
 		model.MaxSequences = 1<<31 - 1
 	}
 
-	// Forget all sequences, and keep the memory of the lists.
+	// Empty the KV memory. It has the peak of its own use, with which Counts raises the peak so far; keep that before it
+	// is lost.
 	instance.options, instance.model = options, model
 	instance.counts.PeakKV = instance.Counts().PeakKV
 	instance.memory.init(model.KVTokens, options.BlockTokens, options.PrefixCache)
-	instance.sequences, instance.freeSlots, instance.running, instance.prefilling, instance.checks = instance.sequences[:0], instance.freeSlots[:0], instance.running[:0], instance.prefilling[:0], instance.checks[:0]
+
+	// Forget all sequences, and keep the memory of the lists. The heap of those that wait reads them by the instance.
+	instance.sequences, instance.freeSlots = instance.sequences[:0], instance.freeSlots[:0]
+	instance.running, instance.prefilling, instance.checks = instance.running[:0], instance.prefilling[:0], instance.checks[:0]
 	instance.waiting.instance, instance.waiting.list = instance, instance.waiting.list[:0]
 	clear(instance.byID)
 	if len(instance.phaseCounts) != int(options.BlockTokens) {
@@ -254,17 +259,20 @@ func (instance *Instance) removeSlot(slot int32, toHost bool) {
 }
 
 // leaveBatch removes a running sequence from the batch and frees its blocks, when it ends, is preempted or is removed.
-// With toHost the KV of a decoding sequence goes to the host's memory, which delays the next iteration. The sequence
-// keeps the tokens that it has generated; contextNeeded becomes the prompt and these, which it must have computed to go
-// on. Its place in the batch goes to the last sequence.
+// With toHost the KV of a decoding sequence goes to the host's memory, which delays the next iteration by the time that
+// iterations do not hide (HiddenShare). The sequence keeps the tokens that it has generated; contextNeeded becomes the
+// prompt and these, which it must have computed to go on. Its new serial number makes the checks void that were
+// scheduled for it. Its place in the batch goes to the last sequence.
 func (instance *Instance) leaveBatch(slot int32, toHost bool) {
 	sequence := &instance.sequences[slot]
 	tokens := sequence.contextDone
 
-	// A decoding sequence leaves the sums of all decoding sequences. Since it began to decode it has made a token in each
-	// iteration. Its phase is the iteration, modulo the block size, in which its last block is full; takeGrowthBlocks took
-	// it a block in each iteration of that phase so far, unless the whole answer was reserved. One that still prefills
-	// (computes its prompt) leaves that list.
+	// A decoding sequence leaves the sums of all decoding sequences. It began with contextNeeded tokens of KV, and each
+	// iteration since then added one. Its count of blocks is still that of its start, because takeGrowthBlocks took the
+	// blocks for all sequences of a phase together, without a look at each of them. A sequence's phase is the remainder,
+	// by the block size, of the iterations before which its blocks are full, so it got a block in each iteration with that
+	// remainder. If memory for the whole answer was reserved, it had all blocks from the start. A sequence that still
+	// prefills (computes its prompt) leaves that list instead; contextDone tokens have KV.
 	if sequence.state == stateDecoding {
 		newTokens := instance.iteration - sequence.decodingSince
 		tokens = sequence.contextNeeded + int32(newTokens)

@@ -45,24 +45,20 @@ func (instance *Instance) Begin() (duration time.Duration, firstTime []int32, ok
 	return max(duration, 1), instance.firstTime, true
 }
 
-// takeGrowthBlocks takes, before an iteration, the blocks that decoding sequences need for their next token.
-// phaseCounts[i] is the number of sequences whose last block is full at iterations that leave the remainder i, so no
-// sequence is looked at. If blocks are short, sequences are preempted; it returns how many.
+// takeGrowthBlocks takes, before an iteration, the blocks that decoding sequences need for their next token: one for
+// each sequence whose blocks are full now. These are the sequences whose phase is the iteration's remainder by the
+// block size, and phaseCounts has their number, so no sequence is looked at. If blocks are short, sequences are
+// preempted; it returns how many. If memory for whole answers was reserved at the admission, no block is needed.
 func (instance *Instance) takeGrowthBlocks() (preempted int) {
 	if instance.options.ReserveAnswer {
 		return 0
 	}
-	for {
-		// Preempting a sequence frees blocks, and may lower the need.
-		need := instance.phaseCounts[instance.iteration%int64(instance.options.BlockTokens)]
-		if need <= instance.memory.freeBlocks() {
-			break
-		}
-		instance.preempt()
+	phase := instance.iteration % int64(instance.options.BlockTokens)
+	for instance.phaseCounts[phase] > instance.memory.freeBlocks() {
+		instance.preempt() // frees blocks, and may lower the need
 		preempted++
 	}
-	blocks := instance.phaseCounts[instance.iteration%int64(instance.options.BlockTokens)]
-	instance.memory.takeBlocks(blocks)
+	instance.memory.takeBlocks(instance.phaseCounts[phase])
 	return preempted
 }
 
@@ -99,8 +95,9 @@ func (instance *Instance) addChunk(slot, budget int32) int32 {
 	return tokens
 }
 
-// admit adds the first waiting sequence, which is in this slot, to the batch. It returns false if there are not
-// enough free blocks of KV memory for its context, or for its whole answer if that is reserved.
+// admit adds the first of the waiting sequences, which is the one in this slot, to the batch. It returns false if there
+// are not enough free blocks of KV memory for its context, or for its whole answer if that is reserved. If the sequence
+// is in the batch for the first time, it is added to firstTime.
 func (instance *Instance) admit(slot int32) bool {
 	sequence := &instance.sequences[slot]
 	wantedBlocks := instance.memory.blocksFor(sequence.contextNeeded)
@@ -111,14 +108,17 @@ func (instance *Instance) admit(slot int32) bool {
 		return false
 	}
 
-	// Context that was swapped out or is cached need not be computed (contextDone tokens are there). But at least one token
-	// of contextNeeded is computed, and of a cached prefix only whole blocks are used. The prefix is used up: its blocks are
-	// the sequence's now.
-	instance.waiting.remove(0)
+	// Context that was swapped out or is cached need not be computed: contextDone tokens are there. But at least one token
+	// of contextNeeded is computed, because that gives the next token, and of a cached prefix only whole blocks are used.
+	// Swapping in is not hidden behind computation (a hidden share of 0). The blocks of a cached prefix are free blocks
+	// that still have their content. They are among those that the sequence takes below, so they leave the cache.
+	const firstPosition = 0
+	instance.waiting.remove(firstPosition)
 	sequence.contextDone = 0
 	if sequence.inHostMemory {
 		sequence.contextDone = sequence.contextNeeded - 1
-		instance.swapTokens(sequence.contextNeeded, 0)
+		const hiddenShare = 0
+		instance.swapTokens(sequence.contextNeeded, hiddenShare)
 		sequence.inHostMemory = false
 	} else if cachedTokens := instance.memory.prefixTokens(sequence.session); cachedTokens > 0 {
 		sequence.contextDone = min(cachedTokens, (sequence.contextNeeded-1)/instance.options.BlockTokens*instance.options.BlockTokens)
@@ -192,8 +192,10 @@ func (instance *Instance) End() *IterationEnd {
 	return end
 }
 
-// addFirstToken gives a sequence the token that follows its prompt, from which it decodes on: one token in each
-// iteration. A sequence that was preempted has had its first token before. If that is its last token, it ends at once.
+// addFirstToken gives a sequence the token that follows the context that it has computed, from which it decodes on: one
+// token in each iteration. That is the first token of its answer, unless the sequence was preempted: then the context
+// had the tokens of the answer so far, and this is the next one. If it is the last token of the answer, the sequence
+// ends at once.
 func (instance *Instance) addFirstToken(slot int32, end *IterationEnd) {
 	sequence := &instance.sequences[slot]
 	sequence.generated++
@@ -202,7 +204,9 @@ func (instance *Instance) addFirstToken(slot int32, end *IterationEnd) {
 		end.First = append(end.First, sequence.id)
 	}
 
-	// It decodes from now on, and counts in the sums of all decoding sequences.
+	// It decodes from now on, and counts in the sums of all decoding sequences: their number, their tokens of KV (this
+	// token has none yet), and how many need a new block in the same iterations (blockPhase). The check is the iteration
+	// in which the sequence ends or reports progress; it is not looked at before.
 	sequence.state, sequence.decodingSince = stateDecoding, instance.iteration
 	instance.decodingCount++
 	instance.decodingTokens += int64(sequence.contextNeeded)

@@ -64,9 +64,9 @@ func rateVariation(path string, apps formats.Applications) (cv float64, err erro
 	// Count the arrivals of every second.
 	var seconds, sum, sumSquares, arrivalCount float64
 	second := time.Duration(0)
-	// Peek returns the next arrival and moves on, so each turn of the loop counts one. The last second, which
+	// Next returns the next arrival and moves on, so each turn of the loop counts one. The last second, which
 	// may be cut short, is left out.
-	for q := (arrivals.Request{}); t.Peek(&q); arrivalCount++ {
+	for q := (arrivals.Request{}); t.Next(&q); arrivalCount++ {
 		for q.ArrivedAt >= second+time.Second {
 			seconds, sum, sumSquares = seconds+1, sum+arrivalCount, sumSquares+arrivalCount*arrivalCount
 			second, arrivalCount = second+time.Second, 0

@@ -34,7 +34,7 @@ func overloadGoodput(t *testing.T, plan *trials.Plan, load float64, shed bool) (
 		if err != nil {
 			t.Fatal(err)
 		}
-		for r := (arrivals.Request{}); src.Peek(&r); {
+		for r := (arrivals.Request{}); src.Next(&r); {
 			r.ArrivedAt += time.Duration(k) * long
 			list = append(list, r)
 		}
