@@ -1,2 +1,5 @@
-// Package picture writes the parts of SVG that the benches' pictures are made of.
+// Package picture draws the pictures of the programs in bench/, as SVG.
+//
+//	panels.go    Panels: line plots above each other, by gonum.org/v1/plot
+//	picture.go   Picture: single elements of SVG, for what Panels does not draw
 package picture

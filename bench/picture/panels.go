@@ -1,0 +1,147 @@
+package picture
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"image/color"
+	"math"
+	"slices"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// Line is a curve of a panel. Lines of one name have one colour in all panels and one entry in the legend; lines without
+// a name are black and have none.
+type Line struct {
+	Name   string
+	Points plotter.XYs
+	Marks  bool // a dot at every point, too
+}
+
+// Panel is one of the plots that stand above each other.
+type Panel struct {
+	Title, Vertical string  // Vertical is the label of the axis; empty if it has none
+	FromZero        bool    // the vertical axis begins at 0
+	Logarithmic     bool    // the vertical axis is logarithmic: values have to be positive
+	Limit           float64 // a dashed rule across the panel, as of an SLO; 0 if there is none
+	Lines           []Line
+}
+
+// Sizes of pictures, in points: the width of all plots, the height of one, and the width of the legend.
+const (
+	plotWidth, plotHeight = 560, 150
+	legendWidth           = 150
+)
+
+// Panels returns an SVG picture of plots above each other, with one horizontal axis for all of them and a legend at the right.
+func Panels(horizontal string, panels []Panel) ([]byte, error) {
+	var names []string
+	low, high := math.Inf(1), math.Inf(-1)
+	for _, panel := range panels {
+		for _, line := range panel.Lines {
+			if line.Name != "" && !slices.Contains(names, line.Name) {
+				names = append(names, line.Name)
+			}
+			for _, point := range line.Points {
+				low, high = min(low, point.X), max(high, point.X)
+			}
+		}
+	}
+	if low > high {
+		return nil, errors.New("drawing a picture: no panel has a point")
+	}
+	legend := plot.NewLegend()
+	legend.Top, legend.Left, legend.TextStyle.Font.Variant = true, true, "Sans"
+	plots := make([][]*plot.Plot, len(panels))
+	for i := range panels {
+		p := plot.New()
+		p.X.Min, p.X.Max = low, high
+		if i == len(panels)-1 {
+			p.X.Label.Text = horizontal
+		}
+		if err := panels[i].fill(p, names); err != nil {
+			return nil, fmt.Errorf("drawing %q: %w", panels[i].Title, err)
+		}
+		plots[i] = []*plot.Plot{p}
+	}
+	width := vg.Length(plotWidth)
+	for i, name := range names {
+		legend.Add(name, &plotter.Line{LineStyle: draw.LineStyle{Color: colourOf(i), Width: vg.Points(2)}})
+		width = plotWidth + legendWidth
+	}
+	svg := vgsvg.NewWith(vgsvg.UseWH(width, vg.Length(plotHeight*len(panels))))
+	all := draw.New(svg)
+	all.SetColor(color.White)
+	all.Fill(all.Rectangle.Path())
+	canvases := plot.Align(plots, draw.Tiles{Rows: len(panels), Cols: 1, PadY: vg.Points(8), PadTop: vg.Points(4), PadLeft: vg.Points(6)}, draw.Crop(all, 0, plotWidth-width, 0, 0))
+	for i := range plots {
+		plots[i][0].Draw(canvases[i][0])
+	}
+	legend.Draw(draw.Crop(all, plotWidth+8, 0, 0, -vg.Points(24)))
+	var out bytes.Buffer
+	if _, err := svg.WriteTo(&out); err != nil {
+		return nil, fmt.Errorf("writing a picture: %w", err)
+	}
+	// Readers without the font that the text was laid out with take one as wide.
+	return bytes.ReplaceAll(out.Bytes(), []byte("font-family:Liberation Sans;"), []byte("font-family:Liberation Sans,Arial,sans-serif;")), nil
+}
+
+// fill puts the panel's lines and axes into a plot. names are those of the legend, in the order of their colours.
+func (panel *Panel) fill(p *plot.Plot, names []string) error {
+	p.Title.Text, p.Y.Label.Text = panel.Title, panel.Vertical
+	for _, style := range []*text.Style{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label} {
+		style.Font.Variant = "Sans"
+	}
+	if panel.Logarithmic {
+		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	}
+	grid := plotter.NewGrid()
+	grid.Vertical.Width = 0
+	p.Add(grid)
+	for _, line := range panel.Lines {
+		curve, dots, err := plotter.NewLinePoints(line.Points)
+		if err != nil {
+			return fmt.Errorf("line %q: %w", line.Name, err)
+		}
+		curve.Width, curve.Color = vg.Points(1.3), colourOf(slices.Index(names, line.Name))
+		p.Add(curve)
+		if line.Marks {
+			dots.Shape, dots.Color = draw.CircleGlyph{}, curve.Color
+			p.Add(dots)
+		}
+	}
+	if panel.Limit != 0 {
+		rule, err := plotter.NewLine(plotter.XYs{{X: p.X.Min, Y: panel.Limit}, {X: p.X.Max, Y: panel.Limit}})
+		if err != nil {
+			return err
+		}
+		rule.Color, rule.Dashes = color.Gray{0x44}, []vg.Length{vg.Points(5), vg.Points(4)}
+		p.Add(rule)
+	}
+	switch {
+	case panel.FromZero:
+		p.Y.Min, p.Y.Max = 0, max(p.Y.Max, 1e-9)
+	case panel.Logarithmic && p.Y.Min <= 0:
+		return fmt.Errorf("the least value is %g, a logarithmic axis needs positive ones", p.Y.Min)
+	case panel.Logarithmic: // to the next powers of ten
+		p.Y.Min, p.Y.Max = math.Pow(10, math.Floor(math.Log10(p.Y.Min))), math.Pow(10, math.Ceil(math.Log10(p.Y.Max)))
+	}
+	return nil
+}
+
+// colourOf returns a colour of Colours; black for -1.
+func colourOf(i int) color.Color {
+	var c color.NRGBA
+	c.A = 0xff
+	if i >= 0 {
+		// Colours are written as #rrggbb, of which Sscanf reads all.
+		_, _ = fmt.Sscanf(Colours[i%len(Colours)], "#%02x%02x%02x", &c.R, &c.G, &c.B)
+	}
+	return c
+}
