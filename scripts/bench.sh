@@ -20,7 +20,7 @@ llm-promise | build llama     | bench/llm/promise/figures.json | bench/llm/promi
 llm-kills   | build           | bench/llm/kills/figures.json   | nice bench/llm/kills -figures $FIGURES | kill what serves language models: none lost, none answered twice
 gpu         | build           | -                              | scripts/gpu-check.sh bench/gpu | everything that needs an NVIDIA GPU, in steps, into gpu-check/
 ppipe       | setup           | bench/ppipe/figures.json       | nice bench/ppipe -figures $FIGURES | pooled pipelines against PPipe, from its reference data
-gear        | setup           | bench/gear/figures.json        | nice bench/gear -figures $FIGURES | cascades against their baselines (-cost: what it takes)
+gear        | setup           | bench/gear/figures.json        | nice bench/gear -figures $FIGURES | cascades against their baselines
 pard        | setup           | bench/pard/figures.json        | nice bench/pard -data $DATA -figures $FIGURES | pipelines under one deadline: policies against each other and a bound
 dyorc       | setup           | bench/dyorc/figures.json       | nice bench/dyorc -data $DATA -figures $FIGURES | dynamic workflows against DyOrc's baselines
 qlm         | setup           | bench/qlm/figures.json         | nice bench/qlm -data $DATA -figures $FIGURES | queues of language models against QLM and what is proven

@@ -2,189 +2,155 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"strconv"
 	"time"
+
+	"gonum.org/v1/plot/plotter"
 
 	"inferplan/bench/gear/baseline"
 	"inferplan/bench/gear/published"
+	"inferplan/bench/instrument"
+	"inferplan/bench/picture"
 	"inferplan/bench/table"
 	"inferplan/planner/gear/cascades"
 )
 
-var timelineColumns = []string{"workload", "system", "devices", "accuracy", "p95 ms", "accuracy before, at the peak", "p95 ms before, at the peak",
-	"highest p95 of a window", "windows late", "lowest accuracy of a window", "windows below", "back after", "switches"}
-
-// scene is a family's trace with systems of different sizes, as in the paper's
-// figures: ours has fewer devices.
+// scene is a family's trace with systems of different sizes, as in the paper's figures: our plans have fewer devices.
 type scene struct {
-	windows             baseline.Sliding
-	planner             []int
-	switching, single   int
-	target, accuracySLO float64 // of Cocktail+, and what the second figure asks for
+	windows                       baseline.Sliding
+	planner                       []int   // devices
+	modelSwitching, single        int     // devices of MS+ and DynBa
+	cocktailAccuracy, accuracySLO float64 // accuracySLO is 0 if the SLO is on latency
 }
 
 var (
-	quick  = baseline.Sliding{Width: 10 * time.Second, Step: 2 * time.Second}
-	slow   = baseline.Sliding{Width: time.Minute, Step: 10 * time.Second}
-	spikes = map[string]scene{
-		"bert5":  {windows: quick, planner: []int{1, 2, 3}, switching: 3, single: 4, target: .93},
-		"llama4": {windows: slow, planner: []int{2, 4}, switching: 4, single: 6, target: .63},
-		"imdb3":  {windows: quick, planner: []int{2, 4}, switching: 4, single: 6, target: .85},
+	quickWindows = baseline.Sliding{Width: 10 * time.Second, Step: 2 * time.Second}
+	slowWindows  = baseline.Sliding{Width: time.Minute, Step: 10 * time.Second}
+	spikes       = map[string]scene{
+		"bert5":  {quickWindows, []int{1, 2, 3}, 3, 4, .93, 0},
+		"llama4": {slowWindows, []int{2, 4}, 4, 6, .63, 0},
+		"imdb3":  {quickWindows, []int{2, 4}, 4, 6, .85, 0},
 	}
 	accuracySLOs = map[string]scene{
-		"bert5":  {windows: quick, planner: []int{1, 2}, switching: 3, single: 4, target: .92, accuracySLO: .92},
-		"llama4": {windows: slow, planner: []int{4, 6}, switching: 8, single: 16, target: .63, accuracySLO: .63},
-		"imdb3":  {windows: quick, planner: []int{2, 4}, switching: 4, single: 6, target: .80, accuracySLO: .80},
+		"bert5":  {quickWindows, []int{1, 2}, 3, 4, .92, .92},
+		"llama4": {slowWindows, []int{4, 6}, 8, 16, .63, .63},
+		"imdb3":  {quickWindows, []int{2, 4}, 4, 6, .80, .80},
 	}
 )
 
-// line is a system's time line.
-type line struct {
-	name    string
-	devices string
-	run     *baseline.Run
+// timeline is a system's run with its windows.
+type timeline struct {
+	name, devices string
+	run           *baseline.Run
 }
 
-// spike is figure 8: the SLO is on latency.
-func (b *bench) spike(f *published.Family, t *table.Table) error {
-	return b.scene("spike", f, t, spikes[f.Name], b.ours)
+// spike shows systems through a spike under a latency SLO, as figure 8 does.
+func spike(r *instrument.Run, f *published.Family, t *table.Table) error {
+	return spikes[f.Name].show(r, "spike", f, t, methodsByName["planner"])
 }
 
-// accuracySLO is figure 9: every plan has the least latency at which its
-// weighted accuracy is reached.
-func (b *bench) accuracySLO(f *published.Family, t *table.Table) error {
-	s := accuracySLOs[f.Name]
-	return b.scene("accuracy-slo", f, t, s, func(p place) (*plan, error) {
-		return b.planned(p, fmt.Sprintf("planner for accuracy %g", s.accuracySLO), func() (*cascades.Problem, error) {
-			prob, err := b.problem(p)
-			if err != nil {
-				return nil, err
-			}
-			prob.SLO, prob.TargetAccuracy = 0, s.accuracySLO
-			return prob, nil
-		})
+// accuracySLO shows them under an accuracy SLO, as figure 9 does: every plan has the least latency at which its weighted accuracy is
+// reached.
+func accuracySLO(r *instrument.Run, f *published.Family, t *table.Table) error {
+	target := accuracySLOs[f.Name].accuracySLO
+	return accuracySLOs[f.Name].show(r, "accuracy-slo", f, t, func(r *instrument.Run, p place, _ []stream) (*plan, error) {
+		return makePlan(r, p, fmt.Sprintf("planner for accuracy %g", target), p.changed(func(q *cascades.Problem) { q.SLO, q.TargetAccuracy = 0, target }), solve)
 	})
 }
 
-func (b *bench) scene(name string, f *published.Family, t *table.Table, s scene, ours func(place) (*plan, error)) error {
-	var lines []line
-	add := func(name string, devices int, sys *system) error {
-		r, err := b.show(sys, even, s.windows)
+// show adds a row for every system, and writes their picture.
+func (c scene) show(r *instrument.Run, part string, f *published.Family, t *table.Table, build method) error {
+	t.Columns = []string{"workload", "system", "devices", "accuracy", "p95 ms", "highest p95 of a window", "windows late", "lowest accuracy of a window", "windows below the accuracy SLO"}
+	var lines []timeline
+	add := func(name string, v *system) error {
+		run, err := v.run(r, even, "/"+c.windows.Width.String(), baseline.Watch{Windows: c.windows})
+		lines = append(lines, timeline{name, fmt.Sprint(v.devices), run})
+		return err
+	}
+	for _, devices := range c.planner {
+		v, err := build(r, place{f, devices, f.SLO}, nil)
+		if err == nil && v != nil {
+			err = add("planner", v.system)
+		}
 		if err != nil {
 			return err
 		}
-		lines = append(lines, line{name, strconv.Itoa(devices), r})
-		return nil
 	}
-	for _, d := range s.planner {
-		v, err := ours(place{f, d, f.SLO})
-		if err != nil {
-			return err
-		}
-		if !v.OK {
-			t.Note("%s: no plan on %d devices.", f.Name, d)
-			continue
-		}
-		if err := add("planner", d, v.system); err != nil {
-			return err
-		}
+	p := place{f, c.modelSwitching, f.SLO}
+	v, err := methodsByName["MS+"](r, p, evenAlone)
+	if err == nil && v != nil {
+		err = add("MS+", v.system)
 	}
-	p := place{f, s.switching, f.SLO}
-	v, err := b.tuned(p, []stream{even}, alone(baseline.BestModelSwitching))
 	if err != nil {
 		return err
 	}
-	if v != nil {
-		if err := add("MS+", p.devices, fixed(p, v.Name, v.Tables)); err != nil {
-			return err
-		}
-	}
-	p.devices = s.single
-	prob, err := b.problem(p)
+	p.devices = c.single
+	q, err := p.problem()
 	if err != nil {
 		return err
 	}
-	largest := len(prob.Models) - 1
-	single := "DynBa " + prob.Models[largest].Name
-	if err := add(single, p.devices, fixed(p, single, baseline.DynBa(prob, largest))); err != nil {
+	largest := len(q.Models) - 1
+	single := "DynBa " + q.Models[largest].Name
+	if err := add(single, fixed(p, single, baseline.DynBa(q, largest))); err != nil {
 		return err
 	}
-	e, err := b.ensemble(f, s.target, 1, s.windows)
+	e, err := cheapestEnsemble(r, f, c.cocktailAccuracy, c.windows)
 	if err != nil {
 		return err
 	}
-	if len(e.Models) > 0 {
-		lines = append(lines, line{"Cocktail+", fmt.Sprintf("%.2f", e.Mean), &baseline.Run{Accuracy: e.Accuracy, P95: e.P95, Windows: e.Windows}})
-	}
-	if b.counting != nil {
-		return nil
+	if e != nil {
+		lines = append(lines, timeline{"Cocktail+", fmt.Sprintf("%.2f", e.Mean), &baseline.Run{Accuracy: e.Accuracy, P95: e.P95, Windows: e.Windows}})
 	}
 	for i := range lines {
-		t.Add(lines[i].row(f, s)...)
+		t.Add(lines[i].row(f, &c)...)
 	}
-	file := fmt.Sprintf("timeline-%s-%s", name, f.Name)
-	if err := b.csv(file, []string{"from_s", "system", "devices", "rps", "accuracy", "accuracy_of_gears", "p95_ms"}, timelineRows(lines, s.windows)); err != nil {
+	svg, err := picture.Panels("s", c.panels(f, lines))
+	if err != nil {
 		return err
 	}
-	return b.file(file+".svg", func(w io.Writer) error { return drawTimeline(w, f, s, lines) })
+	return r.WriteFile(fmt.Sprintf("timeline-%s-%s.svg", part, f.Name), svg)
 }
 
-// row sums a time line up. Accuracies of windows are those of the gears in
-// force: a window's own is scattered by the samples that it happens to see.
-func (l *line) row(f *published.Family, s scene) []any {
-	windows := l.run.Windows
-	top := 0
-	for i := range windows {
-		if windows[i].Requests > windows[top].Requests {
-			top = i
-		}
-	}
-	peak := &windows[top]
-	before := peak
+// row sums a timeline up. Accuracies of windows are those of the gears in force: a window's own is scattered by the samples that it
+// happens to see.
+func (l *timeline) row(f *published.Family, c *scene) []any {
 	lowest, highest := 1.0, time.Duration(0)
 	late, below := 0, 0
-	for i := range windows {
-		w := &windows[i]
-		if w.From < peak.From && w.From >= peak.From-6*s.windows.Width && w.Requests < before.Requests {
-			before = w
-		}
+	for _, w := range l.run.Windows {
 		lowest, highest = min(lowest, w.Expected), max(highest, w.P95)
 		if w.P95 > f.SLO {
 			late++
 		}
-		if w.Expected < s.accuracySLO-5e-5 {
+		if w.Expected < c.accuracySLO-tolerance {
 			below++
 		}
 	}
-	back := "-"
-	for i := top; i < len(windows); i++ {
-		if w := &windows[i]; w.Expected >= before.Expected-.001 && w.P95 <= f.SLO {
-			back = fmt.Sprint(w.From - peak.From)
-			break
-		}
-	}
-	share := func(n int) string { return fmt.Sprintf("%.1f %%", 100*float64(n)/float64(len(windows))) }
-	under := ""
-	if s.accuracySLO > 0 {
-		under = share(below)
-	}
-	return []any{f.Name, l.name, l.devices, digits(l.run.Accuracy), whole(ms(l.run.P95)), digits(before.Expected) + ", " + digits(peak.Expected),
-		whole(ms(before.P95)) + ", " + whole(ms(peak.P95)), whole(ms(highest)), share(late), digits(lowest), under, back, l.run.Switches}
+	share := func(n int) string { return fmt.Sprintf("%.1f %%", 100*float64(n)/float64(len(l.run.Windows))) }
+	return []any{f.Name, l.name, l.devices, digits(l.run.Accuracy), wholeMS(l.run.P95), wholeMS(highest), share(late), digits(lowest), share(below)}
 }
 
-func timelineRows(lines []line, windows baseline.Sliding) [][]string {
-	var out [][]string
-	for _, l := range lines {
-		for i := range l.run.Windows {
-			w := &l.run.Windows[i]
-			devices := l.devices
-			if w.Devices > 0 {
-				devices = fmt.Sprintf("%.2f", w.Devices)
-			}
-			out = append(out, []string{strconv.FormatFloat(w.From.Seconds(), 'f', -1, 64), l.name, devices,
-				fmt.Sprintf("%.1f", float64(w.Requests)/windows.Width.Seconds()), digits(w.Accuracy), digits(w.Expected), fmt.Sprintf("%.1f", ms(w.P95))})
+// panels returns the picture of timelines: rates, accuracies and p95 over time, with the SLOs as rules.
+func (c *scene) panels(f *published.Family, lines []timeline) []picture.Panel {
+	curve := func(name string, run *baseline.Run, value func(*baseline.Window) float64) picture.Line {
+		line := picture.Line{Name: name}
+		for i := range run.Windows {
+			w := &run.Windows[i]
+			line.Points = append(line.Points, plotter.XY{X: (w.From + c.windows.Width/2).Seconds(), Y: value(w)})
 		}
+		return line
 	}
-	return out
+	rate := func(w *baseline.Window) float64 { return float64(w.Requests) / c.windows.Width.Seconds() }
+	panels := []picture.Panel{
+		{Title: f.Name + ": requests/s", FromZero: true, Lines: []picture.Line{curve("", lines[0].run, rate)}},
+		{Title: fmt.Sprintf("accuracy of the gears in force, windows of %v", c.windows.Width), Limit: c.accuracySLO},
+		{Title: "p95 in ms, and the SLO", Logarithmic: true, Limit: ms(f.SLO)},
+	}
+	for _, l := range lines {
+		name := l.name + ", " + l.devices + " devices"
+		if l.devices == "1" {
+			name = l.name + ", 1 device"
+		}
+		panels[1].Lines = append(panels[1].Lines, curve(name, l.run, func(w *baseline.Window) float64 { return w.Expected }))
+		panels[2].Lines = append(panels[2].Lines, curve(name, l.run, func(w *baseline.Window) float64 { return ms(w.P95) }))
+	}
+	return panels
 }

@@ -136,3 +136,34 @@ func TestMean(t *testing.T) {
 		t.Errorf("of two: %v, %v", mean, interval)
 	}
 }
+
+// What ends after the run was cancelled is an error, and is measured again by the next run.
+func TestCancelledIsNotKept(t *testing.T) {
+	dir := t.TempDir()
+	measured := 0
+	run := func(ctx context.Context, cancel func()) error {
+		part := instrument.Part{Name: "one", Measure: func(r *instrument.Run, t *table.Table) error {
+			_, err := instrument.Measured(r, "one", func() (int, error) {
+				measured++
+				cancel()
+				return 1, nil
+			})
+			return err
+		}}
+		i := instrument.Instrument{Name: "test", Keeps: true, Parts: []instrument.Part{part}}
+		var out, log bytes.Buffer
+		return i.Run(ctx, []string{"-keep", dir}, &out, &log)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := run(ctx, cancel); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	for range 2 {
+		if err := run(t.Context(), func() {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if measured != 2 {
+		t.Errorf("measured %d times, expected 2", measured)
+	}
+}

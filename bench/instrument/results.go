@@ -1,6 +1,7 @@
 package instrument
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"sync"
@@ -51,7 +52,7 @@ func openResults(path, program string, fresh bool) (*results, error) {
 const sayEvery = 5 * time.Second
 
 // Measured returns the result that is kept under a key; if there is none, it measures and keeps it. The instrument must have Keeps set. A key holds all that the result
-// depends on, but for the program. Several goroutines may call it with different keys.
+// depends on, but for the program. What ends after the run was cancelled is not kept. Several goroutines may call it with different keys.
 func Measured[T any](r *Run, key string, measure func() (T, error)) (T, error) {
 	var out T
 	k := r.results
@@ -68,7 +69,7 @@ func Measured[T any](r *Run, key string, measure func() (T, error)) (T, error) {
 	before := cputime.Used()
 	out, err := measure()
 	spent := (cputime.Used() - before).Seconds()
-	if err != nil {
+	if err = cmp.Or(err, r.Ctx.Err()); err != nil { // what was cut short is no result
 		return out, fmt.Errorf("%s: %w", key, err)
 	}
 	text, err := json.Marshal(out)

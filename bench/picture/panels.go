@@ -33,10 +33,10 @@ type Panel struct {
 	Lines           []Line
 }
 
-// Sizes of pictures, in points: the width of all plots, the height of one, and the width of the legend.
+// Sizes of pictures, in points: the width of all plots, the height of one, and the room before and behind the legend.
 const (
 	plotWidth, plotHeight = 560, 150
-	legendWidth           = 150
+	legendMargin          = 8
 )
 
 // Panels returns an SVG picture of plots above each other, with one horizontal axis for all of them and a legend at the right.
@@ -57,7 +57,8 @@ func Panels(horizontal string, panels []Panel) ([]byte, error) {
 		return nil, errors.New("drawing a picture: no panel has a point")
 	}
 	legend := plot.NewLegend()
-	legend.Top, legend.Left, legend.TextStyle.Font.Variant = true, true, "Sans"
+	legend.Top, legend.Left, legend.Padding = true, true, vg.Points(3)
+	legend.TextStyle.Font.Variant, legend.TextStyle.Font.Size = "Sans", vg.Points(10)
 	plots := make([][]*plot.Plot, len(panels))
 	for i := range panels {
 		p := plot.New()
@@ -73,7 +74,7 @@ func Panels(horizontal string, panels []Panel) ([]byte, error) {
 	width := vg.Length(plotWidth)
 	for i, name := range names {
 		legend.Add(name, &plotter.Line{LineStyle: draw.LineStyle{Color: colourOf(i), Width: vg.Points(2)}})
-		width = plotWidth + legendWidth
+		width = max(width, plotWidth+2*legendMargin+legend.ThumbnailWidth+legend.TextStyle.Width(" "+name))
 	}
 	svg := vgsvg.NewWith(vgsvg.UseWH(width, vg.Length(plotHeight*len(panels))))
 	all := draw.New(svg)
@@ -83,7 +84,7 @@ func Panels(horizontal string, panels []Panel) ([]byte, error) {
 	for i := range plots {
 		plots[i][0].Draw(canvases[i][0])
 	}
-	legend.Draw(draw.Crop(all, plotWidth+8, 0, 0, -vg.Points(24)))
+	legend.Draw(draw.Crop(all, plotWidth+legendMargin, 0, 0, -vg.Points(24)))
 	var out bytes.Buffer
 	if _, err := svg.WriteTo(&out); err != nil {
 		return nil, fmt.Errorf("writing a picture: %w", err)

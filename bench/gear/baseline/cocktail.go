@@ -11,6 +11,7 @@ import (
 
 	"inferplan/bench/gear/published"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/report"
 	"inferplan/planner/gear/cascades"
 	"inferplan/policy"
 	policygear "inferplan/policy/gear"
@@ -46,18 +47,7 @@ func (e *Ensemble) Windows(windows Sliding) []Window {
 	for _, a := range e.answers {
 		parts.add(a.arrived, a.took)
 	}
-	out := parts.windows(windows.Width, func(*Window, int) {})
-	for i := range out {
-		w := &out[i]
-		w.Accuracy, w.Expected = e.Accuracy, e.Accuracy
-		for _, counts := range e.counts { // mean over the window's seconds
-			for s := w.From; s < w.From+windows.Width; s += time.Second {
-				k := min(int(s/e.Scaler.Period), len(counts)-1)
-				w.Devices += float64(counts[k]) / windows.Width.Seconds()
-			}
-		}
-	}
-	return out
+	return parts.windows(windows.Width, func(slice int) float64 { return e.Accuracy * float64(len(parts.took[slice])) })
 }
 
 // Vote is the accuracy of a set of models that vote on the answer with the log
@@ -157,7 +147,7 @@ func Cocktail(ctx context.Context, p *cascades.Problem, r published.Rates, sourc
 				o.answers[j].took = max(o.answers[j].took, took[j].took)
 				list = append(list, o.answers[j].took)
 			}
-			if o.P95, _ = tail(list); o.P95 > target {
+			if o.P95 = report.PercentileReordering(list, percentile); o.P95 > target {
 				late = true
 				o.answers = nil
 				break // other members only add to it

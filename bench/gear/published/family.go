@@ -53,15 +53,12 @@ func Load(name, dir string) (*Family, error) {
 			return nil, err
 		}
 	}
+	trace := &twitterBurst
 	if name == "llama4" {
-		f.Rates, err = Azure(dir)
-	} else {
-		f.Rates, err = Twitter(dir)
+		trace = &azureBurst
 	}
-	if err != nil {
-		return nil, err
-	}
-	return f, nil
+	f.Rates, err = trace.rates(dir, f.Peak)
+	return f, err
 }
 
 // Dir is the folder of the reference data: INFERPLAN_DATA, else ../shared/data
@@ -170,15 +167,18 @@ func (f *Family) Draw(dir string, draw uint64) (*Family, error) {
 		}
 		return llama4Records(splitmix(seed))
 	}
-	planned, fresh := made(1_000_003*(2*draw+1)), made(1_000_003*(2*draw+2))
-	out.Records = &formats.Records{Samples: planned.Samples + fresh.Samples, PlanningSamples: planned.Samples}
-	for k := range planned.Models {
-		m := planned.Models[k]
-		m.Certainty = append(m.Certainty, fresh.Models[k].Certainty...)
-		m.Correct += fresh.Models[k].Correct
-		out.Records.Models = append(out.Records.Models, m)
-	}
+	out.Records = joined(made(1_000_003*(2*draw+1)), made(1_000_003*(2*draw+2)))
 	return &out, nil
+}
+
+// joined returns the samples of two records, of which the first are planned on and the others held out.
+func joined(planned, heldOut *formats.Records) *formats.Records {
+	out := &formats.Records{Source: planned.Source, Score: planned.Score, Samples: planned.Samples + heldOut.Samples, PlanningSamples: planned.Samples}
+	for k, m := range planned.Models {
+		other := &heldOut.Models[k]
+		out.Models = append(out.Models, formats.ModelRecords{Model: m.Model, Certainty: slices.Concat(m.Certainty, other.Certainty), Correct: m.Correct + other.Correct})
+	}
+	return out
 }
 
 // HeldOut is the family with the samples alone that are held out, as if planned on.
@@ -198,18 +198,18 @@ func part(r *formats.Records, from, to int) *formats.Records {
 	return out
 }
 
-// Thirds returns the family with two parts of a draw's samples, one to plan on and one held
-// out, and a third part for a judge: as many samples each, up to a number.
-func (f *Family) Thirds(dir string, draw uint64, most int) (two *Family, third *formats.Records, err error) {
+// Thirds divides a draw's samples into three parts of as many samples, up to a number. The two families plan on the first part. Trials
+// have the second part as samples held out, a judge has the third.
+func (f *Family) Thirds(dir string, draw uint64, most int) (tried, judged *Family, err error) {
 	drawn, err := f.Draw(dir, draw)
 	if err != nil {
 		return nil, nil, err
 	}
-	r := drawn.Records
-	n := min(most, r.Samples/3)
-	drawn.Records, third = part(r, 0, 2*n), part(r, 2*n, 3*n)
-	drawn.Records.PlanningSamples = n
-	return drawn, third, nil
+	n := min(most, drawn.Records.Samples/3)
+	second, third := *drawn, *drawn
+	second.Records = joined(part(drawn.Records, 0, n), part(drawn.Records, n, 2*n))
+	third.Records = joined(part(drawn.Records, 0, n), part(drawn.Records, 2*n, 3*n))
+	return &second, &third, nil
 }
 
 // linear are models whose batches take a + b times their size, in milliseconds.
