@@ -1,5 +1,4 @@
 // Package picture draws the pictures of the programs in bench/, as SVG.
 //
 //	panels.go    Panels: line plots above each other, by gonum.org/v1/plot
-//	picture.go   Picture: single elements of SVG, for what Panels does not draw
 package picture
