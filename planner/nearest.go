@@ -17,7 +17,7 @@ import (
 // The nearest problem that has a plan is found by solving problems that ask for less. So it has
 // a plan with whole devices, and a problem that asks for a little more has none.
 const (
-	nearPrecision     = 1.005                  // the last feasible value and the first infeasible one are this near
+	nearPrecision     = 1.005                  // the last feasible value and the first infeasible one differ at most by this factor
 	simulatedStep     = 1.01                   // step of further values that are tried if simulation decides
 	nearDigits        = 6                      // significant digits of the values that are tried
 	nearTrials        = 80                     // most problems that are solved
@@ -70,8 +70,8 @@ func nearestFeasible(ctx context.Context, m *kind.Method, p *kind.Problem, infea
 		}
 	}
 
-	// Search within a CPU time: a goroutine cancels the search when it is used up. The search writes into CutShort
-	// why it ended early.
+	// Search within a CPU time: a goroutine cancels the search when it is used up. This goroutine, which searches, then notes in
+	// result.CutShort (stopReason) why it ended early.
 	result := *infeasible
 	result.Alternatives = nil
 	search := &nearestSearch{
@@ -79,16 +79,17 @@ func nearestFeasible(ctx context.Context, m *kind.Method, p *kind.Problem, infea
 		startCPU: cputime.Used(), maxCPU: maxCPU, stopReason: &result.CutShort,
 	}
 	go search.watchCPU(cancel)
-	defer func() { // the search takes an interrupt by the caller for the end of its CPU time
+	defer func() { // the search takes an interrupt by the caller for the end of its CPU time. The result is a pointer, so this still counts.
 		if result.CutShort != "" && ctx.Err() != nil {
 			result.CutShort = "by an interrupt"
 		}
 	}()
 
 	// Relax the causes of the failure together, one after the other. Then look for changes of one sort (load, SLOs or
-	// devices) that alone are enough. If neither gives a plan, less load and longer SLOs together may.
+	// devices) that alone are enough. If neither gives a plan, less load and longer SLOs together may. An error of followCauses
+	// other than errExhausted is not returned: single changes may still give a plan.
 	combined, err := search.followCauses(&result)
-	if errors.Is(err, errExhausted) { // after another error, single changes may still give a plan
+	if errors.Is(err, errExhausted) {
 		result.Nearest = search.knownNeeds(infeasible)
 		return &result
 	}
@@ -96,10 +97,11 @@ func nearestFeasible(ctx context.Context, m *kind.Method, p *kind.Problem, infea
 	if combined == nil && len(relaxations) == 0 {
 		combined = search.lessLoadAndLongerSLOs()
 	}
-	if combined == nil {
-		result.Nearest = search.knownNeeds(infeasible)
-	} else {
+	if combined != nil {
 		relaxations = append([]*kind.Relaxation{combined}, relaxations...)
+	}
+	if len(relaxations) == 0 {
+		result.Nearest = search.knownNeeds(infeasible)
 	}
 
 	// The first relaxation is the nearest, the others are alternatives.
@@ -126,15 +128,15 @@ func (n *nearestSearch) knownNeeds(infeasible *InfeasibleError) kind.NearestFeas
 	return nearest
 }
 
-// whyInfeasible solves the problem with a relaxation applied, and counts that as a trial. If there is a plan, both
+// whyInfeasible solves a problem with a relaxation applied, and counts that as a trial. If there is a plan, both
 // results are nil; if there is none, the first is the method's error with the reason. When no trials or CPU time are
 // left, the second is errExhausted. It returns any other error of the solve as the second result.
-func (n *nearestSearch) whyInfeasible(relaxation *kind.Relaxation) (*InfeasibleError, error) {
+func (n *nearestSearch) whyInfeasible(problem *kind.Problem, relaxation *kind.Relaxation) (*InfeasibleError, error) {
 	if n.isExhausted() {
 		return nil, errExhausted
 	}
 	n.remainingTrials--
-	p, err := relaxation.RelaxProblem(n.method, n.problem)
+	p, err := relaxation.RelaxProblem(n.method, problem)
 	if err == nil {
 		err = n.solve(n.ctx, p)
 	}
@@ -184,28 +186,28 @@ func (n *nearestSearch) isExhausted() bool {
 
 // isFeasible reports whether a relaxation has a plan. A relaxation that cannot be expressed has none.
 func (n *nearestSearch) isFeasible(l kind.Relaxation) bool {
-	inf, err := n.whyInfeasible(&l)
+	inf, err := n.whyInfeasible(n.problem, &l)
 	return inf == nil && err == nil
 }
 
 // followCauses relaxes the limit that the method names as the cause of the failure, solves again, and does the same
-// with the next cause, until there is a plan. It returns the relaxation that has one, tightened to the least change
-// that still has one. If there is no plan after jointSteps steps, or nothing is left to relax, it returns nil. result
-// holds the first cause; the further ones are added to its OtherCauses.
+// with the next cause, until the relaxed problem has a plan. It returns that relaxation, after tighten has made its
+// changes as small as they may be. If there is no plan after jointSteps steps, or nothing is left to relax, it returns
+// nil without an error. When the search is exhausted it returns errExhausted, after another failure of a solve that
+// error. result holds the first cause; the further ones are added to its OtherCauses.
 func (n *nearestSearch) followCauses(result *InfeasibleError) (*kind.Relaxation, error) {
 	relaxation, infeasible := kind.Relaxation{}, result
 	knownCauses := []string{result.Constraint + result.Model}
 
-	// Trials only ask whether there is a plan. For the causes, the method must say why there is none, so the problem
-	// of the search is exchanged for the time of this function.
-	trial, explaining := n.problem, *n.problem
+	// Most solves of the search only ask whether there is a plan (n.problem). To learn the next cause, the method must
+	// say why there is none.
+	explaining := *n.problem
 	explaining.FeasibilityOnly = false
-	defer func() { n.problem = trial }()
 	for range jointSteps {
-		// The method only knows a load above which there is no plan: try loads below it.
-		if infeasible.Nearest.NotSolved && infeasible.Nearest.LoadFactor > 0 {
-			n.problem = trial
-			if relaxation = n.lessLoad(relaxation, infeasible.Nearest.LoadFactor); relaxation.LoadFactor == 0 {
+		// If the method names a load that it has not solved, there is no plan above it. Try loads below it.
+		nearest := &infeasible.Nearest
+		if onlyMaxLoad := nearest.NotSolved && nearest.LoadFactor > 0; onlyMaxLoad {
+			if relaxation = n.lessLoad(relaxation, nearest.LoadFactor); relaxation.LoadFactor == 0 {
 				return nil, nil
 			}
 			n.tighten(&relaxation)
@@ -219,12 +221,10 @@ func (n *nearestSearch) followCauses(result *InfeasibleError) (*kind.Relaxation,
 		}
 		relaxation = nextRelaxation
 		var err error
-		n.problem = &explaining
-		if infeasible, err = n.whyInfeasible(&relaxation); err != nil {
+		if infeasible, err = n.whyInfeasible(&explaining, &relaxation); err != nil {
 			return nil, err
 		}
 		if infeasible == nil {
-			n.problem = trial
 			n.tighten(&relaxation)
 			return &relaxation, nil
 		}
@@ -252,9 +252,9 @@ func (n *nearestSearch) lessLoad(relaxation kind.Relaxation, maxFactor float64) 
 	return relaxation
 }
 
-// sloOf returns the key in Relaxation.SLOs of the SLO that limits a model: its name, or an empty name if all models
+// sloKey returns the key in Relaxation.SLOs of the SLO that limits a model: its name, or an empty name if all models
 // have one SLO, from the workload or the option slo.
-func (n *nearestSearch) sloOf(model string) string {
+func (n *nearestSearch) sloKey(model string) string {
 	if v := n.problem.Values; n.method.SingleSLO || v.Has("slo") && !v.SLO("slo").IsZero() {
 		return ""
 	}
@@ -262,17 +262,17 @@ func (n *nearestSearch) sloOf(model string) string {
 }
 
 // relaxFurther returns a relaxation with one more change, taken from what the method's error names as the nearest
-// feasible problem. It tries in turn a longer SLO, more memory per device, more devices and less load, and takes the
-// first that the error names and that goes beyond the relaxation. If there is none, all SLOs that were lengthened
-// before grow by a quarter. If no SLO was lengthened either, it returns false.
+// feasible problem. It takes the first that the error names of a longer SLO and more memory per device, if these go
+// beyond the relaxation, of devices to add to those of the relaxation, and of a lower load. If there is none, all SLOs
+// that were lengthened before grow by a quarter. If no SLO was lengthened either, it returns false.
 func (n *nearestSearch) relaxFurther(relaxation kind.Relaxation, infeasible *InfeasibleError) (kind.Relaxation, bool) {
-	nearest, name := &infeasible.Nearest, n.sloOf(infeasible.Model)
-	if slo := time.Duration(math.Ceil(nearest.SLOUS)) * time.Microsecond; slo > relaxation.SLOs[name] {
+	nearest, sloKey := &infeasible.Nearest, n.sloKey(infeasible.Model)
+	if slo := time.Duration(math.Ceil(nearest.SLOUS)) * time.Microsecond; slo > relaxation.SLOs[sloKey] {
 		relaxation.SLOs = maps.Clone(relaxation.SLOs)
 		if relaxation.SLOs == nil {
 			relaxation.SLOs = map[string]time.Duration{}
 		}
-		relaxation.SLOs[name] = slo
+		relaxation.SLOs[sloKey] = slo
 		return relaxation, true
 	}
 	if nearest.MemoryBytes > relaxation.MinMemory {
@@ -286,8 +286,8 @@ func (n *nearestSearch) relaxFurther(relaxation kind.Relaxation, infeasible *Inf
 		return relaxation, true
 	}
 	if nearest.LoadFactor > 0 && !nearest.NotSolved {
-		// The method's factor counts from the rates of the relaxation, ScaledRate(1) times those asked. It is kept
-		// below 1, so that every step lowers the load.
+		// The method solved the relaxed problem, so its factor multiplies the relaxed rates. These are ScaledRate(1) times the
+		// rates that were asked. The factor is kept below 1, so that every step lowers the load.
 		relaxation.LoadFactor = kind.RoundDown(relaxation.ScaledRate(1)*min(nearest.LoadFactor, 0.999999), nearDigits)
 		return relaxation, true
 	}
@@ -338,10 +338,11 @@ func (n *nearestSearch) tighten(relaxation *kind.Relaxation) {
 	}
 }
 
-// largestFeasible returns the largest value between passing and top for which feasible returns true, within
-// nearPrecision. passing is known to be feasible; top counts as infeasible and is not tried. The factor from one
-// value to the next is squared each time, until a value fails; then the edge is bisected. If the search is
-// exhausted, it returns the largest feasible value so far.
+// largestFeasible returns the largest value between passing and top for which feasible returns true, up to a factor of
+// nearPrecision. passing is known to be feasible; top counts as infeasible and is not tried. The factor from one value
+// to the next is nearPrecision, so that an edge nearby is found at once, and is squared each time, until a value fails;
+// then the edge is bisected. Values are rounded down to nearDigits digits, which is much finer than any step. If the
+// search is exhausted, it returns the largest feasible value so far.
 func (n *nearestSearch) largestFeasible(passing, top float64, feasible func(float64) bool) float64 {
 	for step := nearPrecision; ; step *= step {
 		candidate := kind.RoundDown(passing*step, nearDigits)
@@ -358,10 +359,14 @@ func (n *nearestSearch) largestFeasible(passing, top float64, feasible func(floa
 	}
 }
 
-// bisectEdge halves the interval, on a logarithmic scale, between a feasible value (passing) and an infeasible one
-// (failing) until their ratio is at most nearPrecision, and returns its feasible end. If simulation decides whether
-// there is a plan, values beyond a failing one may be feasible. Then it goes on from the feasible end in steps of
-// simulatedStep, until a value fails.
+// bisectEdge returns the feasible value nearest to an infeasible one, up to a factor of nearPrecision. Values are
+// factors on a limit of the problem (load or SLO), or divisors of an SLO; 1 stands for a limit as it is. It halves the
+// interval, on a logarithmic scale, between a feasible value (passing) and an infeasible one (failing), and returns its
+// feasible end.
+//
+// If simulation decides whether there is a plan, feasible values need not lie together, and values beyond a failing one
+// may be feasible. Then it goes on from the feasible end in steps of simulatedStep, until a value fails or the next one
+// would reach or pass 1.
 func (n *nearestSearch) bisectEdge(passing, failing float64, feasible func(float64) bool) float64 {
 	step := simulatedStep // factor that leads towards the failing value
 	if failing < passing {
@@ -376,7 +381,8 @@ func (n *nearestSearch) bisectEdge(passing, failing float64, feasible func(float
 	}
 	for n.method.SimulationDecides && !n.isExhausted() {
 		candidate := kind.RoundDown(passing*step, nearDigits)
-		if candidate == 1 || (candidate < 1) != (passing < 1) || !feasible(candidate) { // at 1 nothing is relaxed
+		reachesOne := candidate == 1 || (candidate < 1) != (passing < 1)
+		if reachesOne || !feasible(candidate) {
 			break
 		}
 		passing = candidate
@@ -490,8 +496,9 @@ func (n *nearestSearch) asksRates() bool {
 }
 
 // asNearest returns a relaxation in the form in which the error states it: SLOs in microseconds, devices in the order of the
-// cluster's pools, and the load factor also as a value of the option min-load, if only that option asks for rates.
-// infeasible is the error of the failed solve.
+// cluster's pools, and the load factor also as a value of the option min-load, if only that option asks for rates
+// (OnlyMinLoad). SLOUS is the longest SLO. The list SLOs, by model, is left out if it only repeats SLOUS: if one SLO is
+// longer, and it belongs to the model that the error names, or to all. infeasible is the error of the failed solve.
 func (n *nearestSearch) asNearest(relaxation *kind.Relaxation, infeasible *InfeasibleError) kind.NearestFeasible {
 	nearest := kind.NearestFeasible{SLOFactor: relaxation.SLOFactor, LoadFactor: relaxation.LoadFactor, MemoryBytes: relaxation.MinMemory}
 	for _, name := range slices.Sorted(maps.Keys(relaxation.SLOs)) {
@@ -499,8 +506,8 @@ func (n *nearestSearch) asNearest(relaxation *kind.Relaxation, infeasible *Infea
 		nearest.SLOUS = max(nearest.SLOUS, micros)
 		nearest.SLOs = append(nearest.SLOs, kind.ModelSLO{Model: name, SLOUS: micros})
 	}
-	if len(nearest.SLOs) == 1 && nearest.SLOs[0].Model == n.sloOf(infeasible.Model) {
-		nearest.SLOs = nil // SLOUS holds it
+	if len(nearest.SLOs) == 1 && nearest.SLOs[0].Model == n.sloKey(infeasible.Model) {
+		nearest.SLOs = nil
 	}
 	for k := range n.problem.Cluster.Pools {
 		device := n.problem.Cluster.Pools[k].Device

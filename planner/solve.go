@@ -154,18 +154,17 @@ type intermediatePlan struct {
 // Failures of the solver, which the search survives, are added to the driver's faults. If the time ends before there
 // is a plan, or there is none because the solver failed, the error says so.
 func (d *driver) runMethod(ctx context.Context, p *kind.Problem, assumptions []string, progress func(Progress)) (*Result, error) {
-	// Bound the time. The fault-tolerant solver calls search.interrupt after a failure that the search cannot survive,
-	// which ends the search as a cancelled context does.
+	// The search runs in a context that ends with that of the caller, at the time limit, or by search.interrupt. The
+	// fault-tolerant solver calls that after a failure that the search cannot survive.
 	start, cpu := time.Now(), cputime.Used()
-	callerContext, limit := ctx, p.Values.Time("time-limit")
+	limitedContext, limit := ctx, p.Values.Time("time-limit")
 	if limit > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, limit)
+		limitedContext, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
 	var intermediates []intermediatePlan
-	search := &searchContext{Context: ctx}
-	ctx = search
+	search := &searchContext{Context: limitedContext}
 	tolerant := milp.NewFaultTolerant(d.solver, search.interrupt)
 
 	// Run the method.
@@ -175,7 +174,7 @@ func (d *driver) runMethod(ctx context.Context, p *kind.Problem, assumptions []s
 		intermediates = append(intermediates, intermediatePlan{cputime.Used() - cpu, value, bound})
 	}
 	run.Assumptions = append(run.Assumptions, assumptions...)
-	outcome, err := d.method.Solve(ctx, p, run)
+	outcome, err := d.method.Solve(search, p, run)
 	faults := tolerant.Faults()
 	d.faults = append(d.faults, faults...)
 
@@ -184,21 +183,23 @@ func (d *driver) runMethod(ctx context.Context, p *kind.Problem, assumptions []s
 		if len(faults) > 0 {
 			return nil, fmt.Errorf("there is no plan without the steps on which the solver failed: %w", faults[0])
 		}
-		if callerContext.Err() == nil && ctx.Err() != nil && !isFinalError(err) {
+		if ctx.Err() == nil && search.Err() != nil && !isFinalError(err) {
 			return nil, fmt.Errorf("the time limit of %v ended before there was a plan: raise it or leave it out: %w", limit, err)
 		}
 		return nil, err
 	}
 
-	// An interrupted search was ended by the caller, by a failure of the solver (that counts as the end of its work), or
-	// by the time limit. Then make the plan.
+	// A method only sees that its context has ended, and calls that an interrupt. Correct the reason, unless the caller
+	// did interrupt it: a failure of the solver counts as the end of the search's work, and otherwise the time limit ended.
 	switch {
-	case outcome.StoppedBy != milp.StoppedByInterrupt || callerContext.Err() != nil: // the method's reason is right
+	case outcome.StoppedBy != milp.StoppedByInterrupt || ctx.Err() != nil:
 	case search.interrupted.Load():
 		outcome.StoppedBy = milp.StoppedByWork
 	default:
 		outcome.StoppedBy = milp.StoppedByTime
 	}
+
+	// Make the plan.
 	res := &Result{
 		Plan: kind.Plan(p, run, outcome, d.method.Kind, solverName(d.solver)), StoppedBy: string(outcome.StoppedBy), Status: kind.StatusOf(outcome.StoppedBy),
 		Phases: outcome.Phases, Templates: outcome.Candidates,
@@ -233,33 +234,33 @@ func isFinalError(err error) bool {
 	return infeasible || len(document.Findings(err)) > 0
 }
 
-// solverNoise is the relative difference that the solver's value of a plan may have from the
-// plan's own value, which is computed from whole replicas.
+// solverNoise is the relative difference that the value of a plan by the solver, which holds up to the solver's
+// tolerance, may have from the plan's own value, which is computed from whole replicas.
 const solverNoise = 1e-7
 
-// mergeIncumbents returns, for the result of a solve, those of the reported plans that were better than all before
-// them, and the final plan at the end, after the CPU time cpu. A plan that equals the final one within the solver's
-// noise keeps its time and gets the final value. A plan whose reported value is better than the final one, which is
-// computed from whole replicas, is left out.
+// mergeIncumbents returns, for the result of a solve, those of the reported plans that were better than all reported
+// before them, and the final plan at the end, after the CPU time cpu. A plan that equals the final one within the
+// solver's noise keeps its time and gets the final value. A reported value that is better than the final one by more is
+// left out, as no plan has it. Plans after it are still only listed if they were reported to be better.
 func mergeIncumbents(plans []intermediatePlan, outcome *kind.Outcome, cpu time.Duration) []Incumbent {
 	isBetter := func(a, b float64) bool { return a != b && (a > b) == (outcome.Sense == milp.Maximize) }
 	final := outcome.Objective
 	var incumbents []Incumbent
-	bestSoFar, isFirst := 0.0, true
-
-	// Keep what improves, with the final value if it equals the final plan.
+	bestReported, isFirst := 0.0, true
 	for _, plan := range plans {
-		if !isFirst && !isBetter(plan.value, bestSoFar) {
+		if !isFirst && !isBetter(plan.value, bestReported) {
 			continue
 		}
-		bestSoFar, isFirst = plan.value, false
-		if math.Abs(plan.value-final.Value) <= solverNoise*final.Value {
-			plan.value = final.Value
-		} else if isBetter(plan.value, final.Value) {
+		bestReported, isFirst = plan.value, false
+		value := plan.value
+		if math.Abs(value-final.Value) <= solverNoise*final.Value {
+			value = final.Value
+		} else if isBetter(value, final.Value) {
 			continue
 		}
-		if n := len(incumbents); n == 0 || isBetter(plan.value, incumbents[n-1].Value) {
-			incumbents = append(incumbents, incumbent(plan.cpu, plan.value, plan.bound))
+		// Several plans may have got the final value: list the first of them.
+		if n := len(incumbents); n == 0 || isBetter(value, incumbents[n-1].Value) {
+			incumbents = append(incumbents, incumbent(plan.cpu, value, plan.bound))
 		}
 	}
 	bound := math.NaN()

@@ -92,12 +92,17 @@ func NewTest(plan *formats.Plan, settings kind.TestSettings) (*Test, error) {
 	if err != nil {
 		return nil, fmt.Errorf("certifying: %w", err)
 	}
+	// The shares that must be in time say how many requests a run needs. The default duration has so many, or a part of them if each
+	// costs much to simulate.
 	requests := runRequests(plan, settings.Shares(plan))
 	complete, err := settings.WithDefaults(plan, requests/sim.RequestDivisor(sc.Tables), MinDuration(plan), longestRun)
 	if err != nil {
 		return nil, err
 	}
 	t, err := newTestOn(sc, plan, complete)
+
+	// A duration that the caller chose is that of all runs, as it is. The default one may be longer than that of other plans, and runs
+	// at lower rates than the plan's may last longer still, up to longestRun.
 	if err == nil && settings.Duration == 0 {
 		t.maxDuration, t.Lengthening = longestRun, requests/requestsPerRun
 	}

@@ -48,15 +48,17 @@ func (t *Test) confirmWith(ctx context.Context, loads []float64, runsPerLook int
 			return nil, nil, fmt.Errorf("certifying: %w", err)
 		}
 
-		// Decide for all models; some may need more runs.
+		// Decide for all models, group by group: the models of a group are judged together by one share, and pass or fail together.
 		failed, undecided := make([]bool, len(loads)), false
 		for _, models := range t.plan.AttainmentGroups() {
 			share := t.Shares[models[0]]
 			mean, halfWidth := stoch.OneSidedMean(replications.AttainmentPerRun(models...), confidence)
+			belowShare := mean-halfWidth < share
 			for _, i := range models {
-				failed[i] = mean-halfWidth < share
+				failed[i] = belowShare
 			}
-			undecided = undecided || mean-halfWidth < share && mean+halfWidth >= share && mean > share
+			// With a mean above the share, more runs may narrow the interval so far that the group passes. Until then it counts as failed.
+			undecided = undecided || belowShare && mean > share
 		}
 		if !undecided || looks == maxLooks {
 			return replications.Pool(), failed, nil
@@ -86,7 +88,8 @@ type LoadClimb struct {
 	// Events is how many events it simulated.
 	Events int64
 
-	candidates   []int  // by model: grid number of the load that is tested next
+	// A number is that of a load in the grid of loads. Number 1 is the lowest load.
+	candidates   []int  // by model: number of the load that is tested next
 	lastPassed   []int  // the last numbers that passed, or nil
 	lowestFailed []int  // by model: the lowest number at which it failed, or the first one that is not tested
 	hasFailed    []bool // by model: whether it failed at all
@@ -111,8 +114,10 @@ func NextLowerLoad(load float64) float64 {
 // or a lower load. Run returns nil if no loads pass. If the budget covers no more than the confirmation, there is
 // no search: the confirmation begins with the last loads that passed, or else with the next candidates.
 func (c *LoadClimb) Run(ctx context.Context, t *Test) ([]float64, *sim.Result, error) {
-	// Search, with random numbers other than those of the confirmation, until a number of a candidate would be below 1,
-	// the lowest load. If the budget does not allow another test and a confirmation, the search ends.
+	// Search, with random numbers other than those of the confirmation. candidates has, by model, the number of its load in
+	// the grid; the search ends once one would be below 1, the number of the lowest load. It also ends if the budget does
+	// not allow another test, of a look's runs, and a confirmation, of confirmFactor times as many. If no loads have passed
+	// then, the candidates are confirmed without a test.
 	c.startSearch()
 	seed := t.Scenario.Seed
 	t.Scenario.Seed = seeded.Seed(seed, "climb")
@@ -132,7 +137,9 @@ func (c *LoadClimb) Run(ctx context.Context, t *Test) ([]float64, *sim.Result, e
 		if slices.Contains(failed, true) && c.lastPassed == nil && c.StopAtFirstFailure {
 			return nil, nil, nil
 		}
-		if !c.advance(failed) || c.lastPassed != nil && c.Events > c.MaxEvents {
+		searchIsOver := !c.advance(failed)
+		budgetIsUsed := c.lastPassed != nil && c.Events > c.MaxEvents
+		if searchIsOver || budgetIsUsed {
 			break
 		}
 	}
@@ -203,8 +210,8 @@ func (c *LoadClimb) loadsOf(numbers []int) []float64 {
 }
 
 // advance chooses the next candidates, as numbers in the grid of loads, after a test of the current ones. failed
-// says which models failed. It returns false when the search is over: no other candidates are left, or no higher
-// loads can pass.
+// says which models failed. It returns false when the search is over: the next candidates are those that passed last,
+// or no higher loads can pass. A candidate of 0 ends the search in Run.
 func (c *LoadClimb) advance(failed []bool) bool {
 	// All passed: go up, in doubling steps, or halfway to the lowest failure.
 	if !slices.Contains(failed, true) {
@@ -227,7 +234,7 @@ func (c *LoadClimb) advance(failed []bool) bool {
 	for i := range c.candidates {
 		if c.SameLoad || failed[i] {
 			if c.lastPassed != nil && c.candidates[i] <= c.lastPassed[i] {
-				return false // its load is no higher than one that passed, so the others took its capacity
+				return false // the model passed at this load before, so the others' higher loads took its capacity
 			}
 			c.lowestFailed[i], c.hasFailed[i] = c.candidates[i], true
 		}
@@ -236,8 +243,9 @@ func (c *LoadClimb) advance(failed []bool) bool {
 			c.candidates[i] = int(grid.Position(grid.Load(c.candidates[i])/2) + 1e-9) // 1e-9 makes up for errors of rounding
 		case !c.SameLoad && !failed[i]:
 		case c.lastPassed == nil:
-			// Number 1, the lowest load, is tried before number 0, which ends the search.
-			c.candidates[i] = max(min(1, c.candidates[i]-1), c.candidates[i]-c.stride[i])
+			// Number 1, the lowest load, is tried before number 0, which ends the search: a step from above 1 ends at 1 at the lowest.
+			lowest := min(1, c.candidates[i]-1)
+			c.candidates[i] = max(lowest, c.candidates[i]-c.stride[i])
 			c.stride[i] *= 2
 		default:
 			c.candidates[i] = (c.lastPassed[i] + c.candidates[i]) / 2

@@ -111,16 +111,19 @@ func Gate(ctx context.Context, in GateInput) (*Result, error) {
 		return nil, &document.Error{Path: "kind", Found: fmt.Sprintf("%q", b), Expected: fmt.Sprintf("%q, as promised", a), Hint: "plans of two kinds have no figures in common"}
 	}
 
-	// Replace what is missing, and make the profiles comparable.
+	// If simulation tested the rates of one plan only, let in have a copy of the other plan whose rates are those that simulation shows.
 	notes, err := simulateUntested(ctx, &in)
 	if err != nil {
 		return nil, err
 	}
+
+	// Replace what is missing in the documents of today.
 	if in.Today.Cluster == nil {
 		in.Today.Cluster = ClusterOf(in.Plan)
 	}
 
-	// The profiles of today are the main one and further ones. The one with the median work then stands for today.
+	// The profiles of today are in.Today.Profile and further ones. Once they are comparable, the one by which the plan's work (the sum of
+	// its stages' times) is the median takes the place of in.Today.Profile. noise says by how much figures differ by chance.
 	currentProfiles := append([]*formats.Profile{in.Today.Profile}, in.Profiles...)
 	g := &gateRun{in: &in, profiles: &profileSets{promised: in.OldProfiles, current: currentProfiles, sameProfile: in.SameProfile}}
 	g.notes = append(notes, g.profiles.makeComparable(in.Plan)...)
@@ -191,8 +194,10 @@ func (g *gateRun) buildResult(ctx context.Context) (*Result, error) {
 }
 
 // figuresByProfile returns the plan's figures by every profile of today, and the promised plan's figures by every promised profile, so
-// that medians can be compared. The latter are nil if there is only one promised profile, because the plan states its figures, unless all
-// times were replaced by CPU times. today is the evaluation by the profile that stands for today.
+// that medians can be compared. today is the evaluation by in.Today.Profile, so that this one is not computed again.
+//
+// With a single promised profile, the promised plan itself states its figures by that profile, and promised is nil. If all times were
+// replaced by CPU times, the stated figures are of other times, and promised has the figures by the single profile, too.
 func (g *gateRun) figuresByProfile(ctx context.Context, today *planView) (current, promised [][]kind.FigurePair, err error) {
 	current = [][]kind.FigurePair{today.figures}
 	for _, profile := range g.profiles.current {
@@ -208,7 +213,7 @@ func (g *gateRun) figuresByProfile(ctx context.Context, today *planView) (curren
 		current = append(current, view.figures)
 	}
 
-	// A single promised profile is represented by the figures of the plan.
+	// The gate has only the profiles of the promise. Its cluster and workload are those that the plan states.
 	if len(g.profiles.promised) < 2 && !g.profiles.cpuTimes {
 		return current, nil, nil
 	}

@@ -36,7 +36,7 @@ type profileSets struct {
 	sameProfile       bool               // the plan was promised by the profile of today
 	cpuTimes          bool               // times are CPU times, see useCPUTimes
 	driftRemoved      bool               // times are as of one speed of the machine, see removeDrift
-	commonShift       bool               // with driftRemoved: all models changed relative to the reference
+	commonShift       bool               // with driftRemoved: all models together changed, relative to the reference, by more than chance
 	machineFigures    []kind.FigurePair  // speed of the machine before and now, if driftRemoved
 }
 
@@ -52,15 +52,19 @@ type chanceModel struct {
 // chanceOf returns the model of chance for a plan's figures. It says how much the figures by two profiles of unchanged models differ, as
 // a part of the figure. The variance of a profile has two terms: one from the half widths of the 95 % intervals of its medians, and one from
 // run to run. The model has the mean over all profiles. If the plan was promised by the profile of today, nothing differs by chance.
+//
+// If the drift of the machine's speed was taken off the profiles (driftRemoved), what is left is chance of each model by itself. But if all
+// models changed together by more than chance (commonShift), every figure shows that common change, which has a spread of its own.
 func (p *profileSets) chanceOf(plan *formats.Plan) chanceModel {
 	n := chanceModel{alpha: falseAlarmRate, promisedProfiles: max(1, len(p.promised)), currentProfiles: len(p.current)}
 	if p.sameProfile {
 		return n
 	}
 	switch {
-	case p.commonShift: // all models together are worse by more than chance
-		n.spreadIsKnown = true
-	case p.driftRemoved: // each model has its own chance
+	case p.commonShift:
+		n.spreadIsKnown = true // the spread of the profiles at hand does not count
+	case p.driftRemoved:
+		// Each model is one more chance of a false alarm, so each gets its part of the rate that all together may have.
 		n.alpha /= float64(max(1, len(plan.Deployment)))
 	}
 
@@ -68,8 +72,9 @@ func (p *profileSets) chanceOf(plan *formats.Plan) chanceModel {
 	sum, everyProfile := 0.0, slices.Concat(p.promised, p.current)
 	for _, profile := range everyProfile {
 		betweenRuns, withinRun := p.spreadBetweenRuns(plan, profile), recompute.RelativeHalfWidth(plan, profile)/quantile95
-		// SteadyBetweenRuns and CommonBetweenRuns were measured on means over a model's batch sizes, and contain the usual
-		// half widths. So the larger term counts, that of the half widths for a mean over the batch sizes.
+		// Without drift, the spread between runs (SteadyBetweenRuns or CommonBetweenRuns) was measured on means over a model's batch
+		// sizes, and contains the usual half widths. So the terms are not added: the larger one counts. The half widths are those of
+		// single batch sizes; in a mean over n of these, their variance is an n-th.
 		if p.driftRemoved {
 			sum += max(betweenRuns*betweenRuns, withinRun*withinRun/meanBatchSizes(profile))
 			continue
@@ -98,16 +103,17 @@ func (p *profileSets) spreadBetweenRuns(plan *formats.Plan, profile *formats.Pro
 	return kindSpread(plan, profile)
 }
 
-// significance returns minDifference, the difference between promised and current figures, as a part of the figure, that chance exceeds
-// only at the false alarm rate, and p, the probability that chance makes today's figure worse by at least the part worse. promised and
-// current have the figure by the profiles of each side; with several profiles on a side their own spread counts too. Without any chance
-// both are 0.
+// significance returns two numbers by which a relative difference between a promised figure and today's is judged. minDifference is the
+// difference that chance exceeds only at the false alarm rate. p is the probability that chance alone makes today's figure worse by the
+// argument worse or more. promised and current have the figure by the profiles of each side, or are nil; with several profiles on a side their own spread
+// counts too. n has the numbers of profiles on both sides. If nothing differs by chance, both results are 0.
 func (n *chanceModel) significance(promised, current []float64, worse float64) (minDifference, p float64) {
 	if n.spread == 0 {
 		return 0, 0
 	}
 
-	// Pool the known spread with that of the sides (moderated t-test).
+	// Average the variance of the known spread, which counts like priorFreedom degrees of freedom, with those of the sides, each with
+	// its own degrees (a moderated t-test).
 	freedom, squares := float64(priorFreedom), priorFreedom*n.spread*n.spread
 	for _, side := range [][]float64{promised, current} {
 		if !n.spreadIsKnown && len(side) > 1 && stat.Mean(side, nil) > 0 {
@@ -188,7 +194,8 @@ func median(v []float64) float64 {
 }
 
 // collect sets r to the values of one figure. current and promised hold a list of figures by each profile of today and by each promised
-// one; in both, the value by the profile is New. Figures are matched by metric and subject.
+// one. Each list is an evaluation of a plan by that profile, as if it were that of today. So the value by the profile is New in both; Old
+// is what the promised plan states. Figures are matched by metric and subject.
 func (r *figureValues) collect(figure *kind.FigurePair, current, promised [][]kind.FigurePair) {
 	values := func(lists [][]kind.FigurePair) (collected []float64) {
 		for _, list := range lists {

@@ -32,7 +32,8 @@ type profileDrift struct {
 	reference      float64
 	models         map[string]float64         // mean over all batch sizes
 	batches        map[string]map[int]float64 // by model and batch
-	referenceTimes [2]float64                 // of the first promised profile and of this one, in microseconds
+	firstReference float64                    // time of the reference task in the first promised profile, in microseconds; no logarithm
+	ownReference   float64                    // the same in this profile
 }
 
 // removeDrift scales the times of all profiles to one speed of the machine, that of the first promised profile, so
@@ -50,7 +51,7 @@ func (p *profileSets) removeDrift(plan *formats.Plan) {
 	// Compare each profile with the first one, and the sides with each other.
 	device := plan.Pools[0].Device
 	var drifts [2][]*profileDrift
-	shift := 0.0
+	var meanShifts [2]float64 // by side: mean change of all models relative to the reference
 	for sideIndex, list := range [][]*formats.Profile{p.promised, p.current} {
 		var common []float64
 		for _, profile := range list {
@@ -61,24 +62,25 @@ func (p *profileSets) removeDrift(plan *formats.Plan) {
 			drifts[sideIndex] = append(drifts[sideIndex], drift)
 			common = append(common, drift.commonShift())
 		}
-		shift = stat.Mean(common, nil) - shift // after the second side: its mean less that of the first
+		meanShifts[sideIndex] = stat.Mean(common, nil)
 	}
 
-	// shift is now how much all models together changed relative to the reference, from the promised side to today's.
+	// Decide whether all models together changed, from the promised side to today's, by more than chance. Other work on the machine may
+	// have lasted for all of a few profiles, so with fewer than minProfiles on a side chance gets a wider limit.
 	chance := chanceModel{spread: CommonBetweenRuns, alpha: falseAlarmRate, promisedProfiles: len(p.promised), currentProfiles: len(p.current)}
-	if min(chance.promisedProfiles, chance.currentProfiles) < minProfiles { // with a single profile, a busy neighbour may last for all of it
+	if min(chance.promisedProfiles, chance.currentProfiles) < minProfiles {
 		chance.alpha /= 5
 	}
+	p.driftRemoved, p.commonShift = true, math.Abs(meanShifts[1]-meanShifts[0]) > chance.minDifference()
 
-	// Scale all profiles, and note the speeds.
-	p.driftRemoved, p.commonShift = true, math.Abs(shift) > chance.minDifference()
-	machineFigure := kind.FigurePair{Metric: machineMetric, Subject: device + " (reference)", Unit: "us", Old: drifts[0][0].referenceTimes[0]}
+	// Scale all profiles, and note the speeds of the machine: the median time of the reference task on each side.
+	machineFigure := kind.FigurePair{Metric: machineMetric, Subject: device + " (reference)", Unit: "us"}
 	for sideIndex, list := range [][]*formats.Profile{p.promised, p.current} {
 		corrected := make([]*formats.Profile, len(list))
 		var referenceTimes []float64
 		for i, profile := range list {
 			drift := drifts[sideIndex][i]
-			referenceTimes = append(referenceTimes, drift.referenceTimes[1])
+			referenceTimes = append(referenceTimes, drift.ownReference)
 			corrected[i] = drift.withoutDrift(profile, device, p.commonShift)
 		}
 		if sideIndex == 0 {
@@ -95,11 +97,11 @@ func (p *profileSets) removeDrift(plan *formats.Plan) {
 // returns nil if one of them has no reference, or they have no model in common.
 func driftOf(first, profile *formats.Profile, device string) *profileDrift {
 	drift := &profileDrift{models: map[string]float64{}, batches: map[string]map[int]float64{}}
-	drift.referenceTimes = [2]float64{referenceTime(first, device), referenceTime(profile, device)}
-	if drift.referenceTimes[0] == 0 || drift.referenceTimes[1] == 0 {
+	drift.firstReference, drift.ownReference = referenceTime(first, device), referenceTime(profile, device)
+	if drift.firstReference == 0 || drift.ownReference == 0 {
 		return nil
 	}
-	drift.reference = math.Log(drift.referenceTimes[1] / drift.referenceTimes[0])
+	drift.reference = math.Log(drift.ownReference / drift.firstReference)
 
 	// The changes of each model, by batch size and on average.
 	for i := range first.Models {
@@ -154,19 +156,22 @@ func (d *profileDrift) machineChange(byReference bool) float64 {
 	return d.reference
 }
 
-// withoutDrift returns profile p with the times on a device kind scaled back by the change of the machine's speed. It also removes
-// differences between a model's batch sizes that are small enough (batchLuck) to be chance: such a size gets the mean change of its
-// model. With byReference the reference task alone gives the machine's change.
+// withoutDrift returns profile p with the times on a device kind divided by the factor by which the machine's times have changed since the
+// first promised profile. It also removes differences between a model's batch sizes that are small enough (batchLuck) to be chance: the
+// change of such a size is replaced by the mean change of its model. With byReference the reference task alone gives the machine's change.
+// All changes are logarithms of ratios, so they are added and subtracted.
 func (d *profileDrift) withoutDrift(p *formats.Profile, device string, byReference bool) *formats.Profile {
-	machine := d.machineChange(byReference)
+	machineChange := d.machineChange(byReference)
+	// WithTimes asks for each measurement m of model i how to change its times; nil leaves them as they are.
 	return p.WithTimes(func(i int, m *formats.Measurement) func(*formats.Latency) {
 		if m.Device != device {
 			return nil
 		}
-		correction := -machine // logarithm of the factor on the times
+		correction := -machineChange // logarithm of the factor on the times
 		name := p.Models[i].Model
-		if batchChange, ok := d.batches[name][m.Batch]; ok && math.Abs(batchChange-d.models[name]) <= batchLuck {
-			correction += d.models[name] - batchChange
+		modelChange := d.models[name]
+		if batchChange, ok := d.batches[name][m.Batch]; ok && math.Abs(batchChange-modelChange) <= batchLuck {
+			correction += modelChange - batchChange
 		}
 		factor := math.Exp(correction)
 		return func(l *formats.Latency) { *l = l.Scaled(factor, factor) }

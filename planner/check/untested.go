@@ -10,17 +10,19 @@ import (
 	"inferplan/planner/kind"
 )
 
-// simulateUntested makes the promised plan and the plan under check comparable if simulation tested the rates of only one of them. The
-// other states rates without queueing, so it is replaced, in the input, by a copy that promises the part of these rates that simulation
-// shows it to hold. It returns notes about that.
+// simulateUntested makes the rates of the promised plan and of the plan under check comparable. A plan whose rates simulation tested states
+// what it holds; one that was not tested states what its devices carry without queueing, which is more. If only one of the two was tested,
+// simulateUntested simulates the other, and replaces it, in the input, by a copy that promises the part of its rates that holds. If no
+// part holds, the plan stays as it is. It returns notes about that.
 func simulateUntested(ctx context.Context, in *GateInput) (notes []string, err error) {
 	pair := []struct {
 		name        string
-		plan, other **formats.Plan
+		plan, other **formats.Plan // fields of in
 	}{{"the plan promised before", &in.Promised, &in.Plan}, {"the plan under check", &in.Plan, &in.Promised}}
 	for _, p := range pair {
-		// Only kinds of plans that can state a smaller rate, and the objective throughput, have tested rates.
-		if methodOf(*p.plan).ScalePromise == nil || (*p.plan).Objective.Name != "throughput" || isTested(*p.plan) || !isTested(*p.other) {
+		// Only plans for throughput, of a kind whose promise can be scaled, may have tested rates.
+		canBeTested := methodOf(*p.plan).ScalePromise != nil && (*p.plan).Objective.Name == "throughput"
+		if !canBeTested || isTested(*p.plan) || !isTested(*p.other) {
 			continue
 		}
 		counterpart, part, err := counterpartOf(ctx, *p.plan, in.Today.WorkloadDir)
@@ -55,5 +57,6 @@ func counterpartOf(ctx context.Context, plan *formats.Plan, workloadDir string) 
 	return counterpart, part, nil
 }
 
-// isTested reports whether simulation decided the rates of a plan.
+// isTested reports whether simulation decided the rates of a plan. Only such a plan states, as Fluid, what its devices carry without
+// queueing beside its objective.
 func isTested(p *formats.Plan) bool { return p.Objective.Fluid != nil }

@@ -20,7 +20,9 @@ var Method = kind.Method{
 	Kind: formats.PlanEcho, Summary: "every request answered by itself", Solve: solve, Check: check, Figures: figures, WorkloadOf: workloadOf, Explain: explain, Diff: diffEchoes,
 }
 
-// solve plans the services. It fails if the pool is not time-shared or has too few devices.
+// solve deploys the services of the workload on one pool. All but the last share the first devices of the pool, whose number is the option
+// copies: each of these devices holds all of these services. The last service has the next device alone. It fails if the pool is not
+// time-shared or has too few devices.
 func solve(_ context.Context, p *kind.Problem, run *kind.SolveRun) (*kind.Outcome, error) {
 	if err := p.CheckPresent(); err != nil {
 		return nil, err
@@ -44,26 +46,30 @@ func solve(_ context.Context, p *kind.Problem, run *kind.SolveRun) (*kind.Outcom
 
 	// Deploy one service after another.
 	for i, s := range asked {
-		at, err := p.ModelIndex(s.Model, fmt.Sprintf("echoes[%d].model", i))
+		modelIndex, err := p.ModelIndex(s.Model, fmt.Sprintf("echoes[%d].model", i))
 		if err != nil {
 			return nil, err
 		}
-		m := &p.Profile.Models[at]
-		took := document.Micros(time.Millisecond)
+		m := &p.Profile.Models[modelIndex]
+		requestTime := document.Micros(time.Millisecond) // assumed, unless the profile has a measurement
 		if len(m.Measurements) > 0 && m.Measurements[0].WholeModel != nil {
-			took = m.Measurements[0].WholeModel.WallUS
+			requestTime = m.Measurements[0].WholeModel.WallUS
 		}
-		on, first, infer := copies, 0, []document.Micros{took, 2 * took} // nothing is gained by batches
-		gpus := float64(copies) / float64(len(asked)-1)                  // of the devices that services share
-		if i == len(asked)-1 {
-			on, first, infer, gpus = 1, copies, infer[:1], 1
+
+		// The last service runs on one device, in batches of one. The others run on all shared devices, each for its part of their time, in
+		// batches of up to two. A batch of two takes as long as two of one.
+		replicas, firstDevice, deviceTime := 1, copies, 1.0
+		batchTimes := []document.Micros{requestTime} // by batch size
+		if i < len(asked)-1 {
+			replicas, firstDevice, deviceTime = copies, 0, float64(copies)/float64(len(asked)-1)
+			batchTimes = append(batchTimes, 2*requestTime)
 		}
-		rate := gpus / took.D().Seconds()
-		of := m.NewDeployment()
-		of.Pipelines = []formats.Pipeline{{Batch: len(infer), RPS: s.RPS, LatencyUS: infer[len(infer)-1], Stages: []formats.Stage{{
-			Blocks: [2]int{0, len(m.Blocks)}, Device: pool.Device, Share: 1, Replicas: on, GPUs: gpus, RPS: rate, InferUS: infer,
-			Placement: []formats.Placement{{FirstDevice: first, PerDevice: 1, Replicas: on}}}}}}
-		out.Deployment = append(out.Deployment, of)
+		rate := deviceTime / requestTime.D().Seconds()
+		deployment := m.NewDeployment()
+		deployment.Pipelines = []formats.Pipeline{{Batch: len(batchTimes), RPS: s.RPS, LatencyUS: batchTimes[len(batchTimes)-1], Stages: []formats.Stage{{
+			Blocks: [2]int{0, len(m.Blocks)}, Device: pool.Device, Share: 1, Replicas: replicas, GPUs: deviceTime, RPS: rate, InferUS: batchTimes,
+			Placement: []formats.Placement{{FirstDevice: firstDevice, PerDevice: 1, Replicas: replicas}}}}}}
+		out.Deployment = append(out.Deployment, deployment)
 		section.Services = append(section.Services, formats.Served{Model: s.Model, SLOUS: document.Micros(s.SLO.Duration), Percentile: "p99", Weight: 1, RPS: s.RPS})
 	}
 	return out, nil

@@ -214,14 +214,15 @@ func devicesLine(p *formats.Plan) string {
 	return "devices used: " + strings.Join(parts, ", ")
 }
 
-// boundRelaxations says for an objective what its limits count that a plan cannot have, and from
-// which relative difference to the proven bound on that is mentioned.
+// boundRelaxations says for an objective what the program behind its limits (a relaxation) counts that a plan cannot
+// have, in words, and from which relative difference between its value and the proven bound on that is mentioned.
 var boundRelaxations = map[string]struct {
 	fractions string
 	minExcess float64
 }{"throughput": {"fractions of devices", .005}, "accuracy": {"mixtures of cascades", 1e-4}}
 
-// limitLines returns by how much a little more of something would raise the bound.
+// limitLines returns by how much a little more of something would raise the bound, one line for each limit of the plan, the largest gain
+// first. The first line has a heading, and the others are indented below it.
 func limitLines(p *formats.Plan) []string {
 	sorted := slices.Clone(p.Limits)
 	slices.SortStableFunc(sorted, func(a, b formats.Limit) int { return cmp.Compare(b.Gain, a.Gain) })
@@ -240,12 +241,13 @@ func limitLines(p *formats.Plan) []string {
 		if limitKind == "slo" {
 			subject = "the SLO of " + name
 		}
-		// The gain is that of the relaxation. If whole devices, or one cascade per range, made the
-		// proven bound lower than the relaxation, the line has both ends, because the rise is not
-		// one of the proven bound.
+		// A limit has the value of the relaxation with a little more of it, and the gain over the value without. Usually the latter is
+		// the proven bound, and the line only says to what the bound would rise. If the proven bound is lower, as it was proven with whole
+		// devices or with one cascade per range, the line says from where the relaxation would rise, too.
 		effect := "to " + kind.FormatNumber(l.Value)
 		relaxation := boundRelaxations[p.Objective.Name]
-		if relaxedValue := l.Value / (1 + l.Gain); relaxation.fractions != "" && p.Objective.Bound != nil && relaxedValue > *p.Objective.Bound*(1+relaxation.minExcess) {
+		relaxedValue := l.Value / (1 + l.Gain) // of the relaxation as it is
+		if relaxation.fractions != "" && p.Objective.Bound != nil && relaxedValue > *p.Objective.Bound*(1+relaxation.minExcess) {
 			effect = fmt.Sprintf("from %s to %s, counting %s", kind.FormatNumber(relaxedValue), kind.FormatNumber(l.Value), relaxation.fractions)
 		}
 		lines = append(lines, fmt.Sprintf("%s%s. %s would raise the upper bound by %s (%s).", heading, subject, changeText(limitKind, name, l.Change), kind.FormatPercent(l.Gain), effect))

@@ -50,28 +50,30 @@ func newModelNeeds(plan *formats.Plan) *modelNeeds {
 
 // candidateDivisions returns divisions of the devices between groups of models, for the search by simulation to try. In each, the
 // language models with the largest needs have devices alone: all of them, one or two. The other language models are one group, together
-// with the models of other sorts or apart from them. A last division has two groups: all language models, and all other models. In the
-// option dedicated, the last group of a division is not named: it has the remaining devices.
-func (y *modelNeeds) candidateDivisions() (divisions [][]workflow.ModelGroup) {
-	// add appends the division for some sets of models, unless it exists already, has one group only, or the devices do not suffice for
-	// all groups.
+// with the models that are no language models or apart from them. A last division has two groups: all language models, and all other
+// models.
+func (needs *modelNeeds) candidateDivisions() (divisions [][]workflow.ModelGroup) {
+	// add appends the division whose groups have these sets of models, unless it is listed already, has one group only, or the devices do
+	// not suffice for all groups.
 	add := func(sets ...[]string) {
 		sets = slices.DeleteFunc(sets, func(set []string) bool { return len(set) == 0 })
-		if list := y.apportionDevices(sets); list != nil && len(sets) > 1 && !slices.ContainsFunc(divisions, func(o []workflow.ModelGroup) bool { return sameModels(o, list) }) {
+		if list := needs.apportionDevices(sets); list != nil && len(sets) > 1 && !slices.ContainsFunc(divisions, func(o []workflow.ModelGroup) bool { return sameModels(o, list) }) {
 			divisions = append(divisions, list)
 		}
 	}
-	n := len(y.languageModels)
-	for _, dedicatedModels := range slices.Compact([]int{n, min(1, n), min(2, n)}) {
+	// First all language models have devices alone, then the first one, then the first two. With few models these are the same, and add
+	// drops the repetitions.
+	n := len(needs.languageModels)
+	for _, dedicatedModels := range []int{n, min(1, n), min(2, n)} {
 		var sets [][]string
-		for _, name := range y.languageModels[:dedicatedModels] {
+		for _, name := range needs.languageModels[:dedicatedModels] {
 			sets = append(sets, []string{name})
 		}
-		otherLLMs := y.languageModels[dedicatedModels:]
-		add(append(slices.Clone(sets), slices.Concat(otherLLMs, y.otherModels))...)
-		add(append(slices.Clone(sets), otherLLMs, y.otherModels)...)
+		otherLLMs := needs.languageModels[dedicatedModels:]
+		add(append(slices.Clone(sets), slices.Concat(otherLLMs, needs.otherModels))...)
+		add(append(slices.Clone(sets), otherLLMs, needs.otherModels)...)
 	}
-	add(y.languageModels, y.otherModels)
+	add(needs.languageModels, needs.otherModels)
 	return divisions
 }
 
@@ -83,14 +85,14 @@ func sameModels(a, b []workflow.ModelGroup) bool {
 // apportionDevices divides the devices of each pool among groups of models (sets has their names) in proportion to what these need: one
 // device after another goes to the group with the least devices / need. A pool that no group needs is left out. If some group gets no
 // device at all, it returns nil.
-func (y *modelNeeds) apportionDevices(sets [][]string) []workflow.ModelGroup {
+func (needs *modelNeeds) apportionDevices(sets [][]string) []workflow.ModelGroup {
 	var groups []workflow.ModelGroup
 	for _, set := range sets {
-		groups = append(groups, workflow.ModelGroup{Models: set, Devices: make([]int, len(y.pools))})
+		groups = append(groups, workflow.ModelGroup{Models: set, Devices: make([]int, len(needs.pools))})
 	}
-	for k := range y.pools {
-		for range y.pools[k].Count {
-			if neediest := y.neediestGroup(groups, k); neediest >= 0 {
+	for k := range needs.pools {
+		for range needs.pools[k].Count {
+			if neediest := needs.neediestGroup(groups, k); neediest >= 0 {
 				groups[neediest].Devices[k]++
 			}
 		}
@@ -103,10 +105,10 @@ func (y *modelNeeds) apportionDevices(sets [][]string) []workflow.ModelGroup {
 
 // neediestGroup returns the index of the group of models that gets the next device of a pool: the one whose devices there are the smallest
 // multiple of its need. Among groups without devices it is the one with the largest need. If no group needs the pool, it returns -1.
-func (y *modelNeeds) neediestGroup(groups []workflow.ModelGroup, pool int) int {
+func (needs *modelNeeds) neediestGroup(groups []workflow.ModelGroup, pool int) int {
 	neediest, minRatio, maxNeed := -1, 0.0, 0.0
 	for i := range groups {
-		need := y.groupNeed(&groups[i], pool)
+		need := needs.groupNeed(&groups[i], pool)
 		if need == 0 {
 			continue
 		}
@@ -118,9 +120,9 @@ func (y *modelNeeds) neediestGroup(groups []workflow.ModelGroup, pool int) int {
 }
 
 // groupNeed returns how much the models of a group need of a pool, in devices.
-func (y *modelNeeds) groupNeed(g *workflow.ModelGroup, pool int) (need float64) {
+func (needs *modelNeeds) groupNeed(g *workflow.ModelGroup, pool int) (need float64) {
 	for _, name := range g.Models {
-		need += y.devicesNeeded[name][pool]
+		need += needs.devicesNeeded[name][pool]
 	}
 	return need
 }
@@ -128,11 +130,11 @@ func (y *modelNeeds) groupNeed(g *workflow.ModelGroup, pool int) (need float64) 
 // neighbours returns the divisions of the devices in which one device has moved from one group of models to another that needs its pool,
 // for the search by simulation to try next. Those come first whose devices carry the highest rates without queueing. A group is left at
 // least one device.
-func (y *modelNeeds) neighbours(groups []workflow.ModelGroup) (divisions [][]workflow.ModelGroup) {
+func (needs *modelNeeds) neighbours(groups []workflow.ModelGroup) (divisions [][]workflow.ModelGroup) {
 	for source := range groups {
 		for target := range groups {
-			for k := range y.pools {
-				if source == target || groups[source].Devices[k] == 0 || groups[source].DeviceCount() == 1 || y.groupNeed(&groups[target], k) == 0 {
+			for k := range needs.pools {
+				if source == target || groups[source].Devices[k] == 0 || groups[source].DeviceCount() == 1 || needs.groupNeed(&groups[target], k) == 0 {
 					continue
 				}
 				division := slices.Clone(groups)
@@ -145,18 +147,19 @@ func (y *modelNeeds) neighbours(groups []workflow.ModelGroup) (divisions [][]wor
 			}
 		}
 	}
-	slices.SortStableFunc(divisions, func(a, b []workflow.ModelGroup) int { return cmp.Compare(y.rateFactor(b), y.rateFactor(a)) })
+	slices.SortStableFunc(divisions, func(a, b []workflow.ModelGroup) int { return cmp.Compare(needs.rateFactor(b), needs.rateFactor(a)) })
 	return divisions
 }
 
-// rateFactor returns which multiple of the planned rates all groups of models carry without queueing. A group carries its devices divided
-// by its need, and the group that carries the least decides.
-func (y *modelNeeds) rateFactor(groups []workflow.ModelGroup) float64 {
+// rateFactor returns an estimate of which multiple of the planned rates all groups of models carry without queueing. A group carries its
+// devices divided by its need, both as numbers of devices of all pools together, and the group that carries the least decides. Devices of
+// different pools count alike, as the estimate only orders divisions.
+func (needs *modelNeeds) rateFactor(groups []workflow.ModelGroup) float64 {
 	minFactor := math.Inf(1)
 	for i := range groups {
 		devices, need := 0.0, 0.0
-		for k := range y.pools {
-			devices, need = devices+float64(groups[i].Devices[k]), need+y.groupNeed(&groups[i], k)
+		for k := range needs.pools {
+			devices, need = devices+float64(groups[i].Devices[k]), need+needs.groupNeed(&groups[i], k)
 		}
 		minFactor = min(minFactor, devices/need)
 	}

@@ -161,38 +161,43 @@ func (t *tuner) startSetting() tuneSetting {
 // searchThroughput looks for the plan that sustains the highest rate in simulation: over divisions of the devices between models, if that
 // is asked for, then over a grid of margins and largest batches, from its best position to the nearest untried one. At the end it tests
 // the best plan, which is t.bestAttempt.
+//
+// A position of the grid has two indexes: how many times the largest batch is halved, and the index of the margin in marginGrid.
 func (t *tuner) searchThroughput(ctx context.Context) error {
-	grid, position := certify.SettingGrid{Costs: []int{1, 1}}, []int{0, startMarginIndex} // halvings of the largest batch, index of the margin
-	baseSetting, trials := t.startSetting(), 0
+	grid, startPosition := certify.SettingGrid{Costs: []int{1, 1}}, []int{0, startMarginIndex}
+	bestPosition := startPosition   // of t.bestAttempt
+	trials := 0                     // positions tried
+	baseSetting := t.startSetting() // what all positions have in common
 
-	// Choose the dedicated devices first, if simulation is to choose them. The plan for the start of the
-	// grid exists then.
+	// Choose the dedicated devices first, if simulation is to choose them. Its plans have the margin and the batch of the start position,
+	// so that position is tried then.
 	if err := t.searchDivisions(ctx, baseSetting); err != nil {
 		return err
 	}
 	if t.bestAttempt != nil {
 		baseSetting = t.bestAttempt.setting
-		grid.MarkTried(position)
+		grid.MarkTried(startPosition)
 		trials++
 	}
 
 	// From the best position of the grid, try the nearest one that was not tried, until nothing is left to
 	// try or the budget is spent.
 	for ; !t.untestable && (trials < minTrials || t.simulatedWork < trialBudget); trials++ {
-		nextPosition, ok := position, trials == 0 // the start itself comes first, unless searchDivisions has tried it
+		nextPosition, anyUntried := startPosition, true
 		if trials > 0 {
-			nextPosition, ok = grid.NearestUntried(position, []int{certify.CountHalvings(t.largestBatch()), len(marginGrid)})
+			// The batch may be halved as long as it is at least 1.
+			gridSizes := []int{certify.CountHalvings(t.largestBatch()), len(marginGrid)}
+			nextPosition, anyUntried = grid.NearestUntried(bestPosition, gridSizes)
 		}
-		if !ok || ctx.Err() != nil || t.isGapReached() {
+		if !anyUntried || ctx.Err() != nil || t.isGapReached() {
 			break
 		}
 		grid.MarkTried(nextPosition)
-
-		// The position's first index halves the largest batch so many times, the second is that of the margin.
+		halvings, marginIndex := nextPosition[0], nextPosition[1]
 		s := baseSetting
-		s.margin = marginGrid[nextPosition[1]]
-		if nextPosition[0] > 0 {
-			s.maxBatch = t.largestBatch() >> nextPosition[0] // each halving shifts by one bit
+		s.margin = marginGrid[marginIndex]
+		if halvings > 0 {
+			s.maxBatch = t.largestBatch() >> halvings
 		}
 		current, err := t.solveSetting(ctx, s)
 		if err != nil {
@@ -209,7 +214,7 @@ func (t *tuner) searchThroughput(ctx context.Context) error {
 			break
 		}
 		if t.bestAttempt == current {
-			position = nextPosition
+			bestPosition = nextPosition
 		}
 	}
 
@@ -295,7 +300,8 @@ func (t *tuner) largestBatch() int {
 }
 
 // findSustainedLoad looks in short runs for the load that the plan of an attempt sustains, and stores it there: the largest multiple of
-// its rates, at most 1, at which every application keeps its SLO, or 0 if that is no more than the best attempt sustains.
+// its rates, at most 1 and the same for all applications, at which every application keeps its SLO. If the plan fails at the load at which
+// it would equal the best attempt, the search ends there, and the load is 0.
 func (t *tuner) findSustainedLoad(ctx context.Context, current *attempt) error {
 	test, err := certify.NewTest(current.result.Plan, t.requested)
 	if err != nil {
@@ -309,11 +315,12 @@ func (t *tuner) findSustainedLoad(ctx context.Context, current *attempt) error {
 	search := sim.ModelLoadSearch{Shares: test.Shares, Runs: (test.Settings.Runs + 1) / 2, Step: certify.Step, MaxLoad: 1, SameLoad: true}
 	applications := len(current.result.Plan.ServedModels())
 
-	// Start just where the plan would beat the best one. Long answers of language models are late long
-	// before the devices are full, so with these the search starts lower.
+	// Start just where the plan would equal the best one: the objective is the rate, so that is the ratio of the rates. Long answers
+	// of language models are late long before the devices are full, so with these the search starts lower.
 	switch {
 	case t.bestAttempt != nil:
-		search.MinLoads = slices.Repeat([]float64{t.bestAttempt.sustainedRate() / current.result.Plan.Objective.Value}, applications)
+		minLoad := t.bestAttempt.sustainedRate() / current.result.Plan.Objective.Value
+		search.MinLoads = slices.Repeat([]float64{minLoad}, applications)
 	case asksLanguageModels(t.p.Workload):
 		search.StartLoads = slices.Repeat([]float64{.6}, applications)
 	}
@@ -381,14 +388,16 @@ func scalePromise(plan *formats.Plan, factor float64) {
 }
 
 // searchCheapest looks for the cheapest plan that carries the requested rates and that a test confirms, and leaves it as t.bestAttempt.
-// It starts from plans with three margins.
+// It starts from plans with three margins. If none of these exists, t.firstErr has the reason.
 func (t *tuner) searchCheapest(ctx context.Context) error {
 	var starts []*attempt
 	for _, margin := range []float64{.1, .2, .3} {
 		s := t.startSetting()
 		s.margin = margin
 		start, err := t.solveSetting(ctx, s)
-		if err != nil && (len(starts) == 0 || ctx.Err() == nil) {
+		// Once there is a plan to start from, an interruption (of ctx) does not end the search.
+		interrupted := ctx.Err() != nil
+		if err != nil && (len(starts) == 0 || !interrupted) {
 			return err
 		}
 		if start != nil {
@@ -399,8 +408,8 @@ func (t *tuner) searchCheapest(ctx context.Context) error {
 		return nil
 	}
 
-	// One search for the number of devices starts from all plans. The devices of workflows follow from the
-	// plan, so each is tested as it is.
+	// Plans of graphs of modules are the starts of one search for the number of devices. Plans of workflows keep their devices: each is
+	// tested as it is.
 	if !formats.FlowOf(starts[0].result.Plan).Workflow() {
 		return t.confirmCheapest(ctx, starts...)
 	}
@@ -416,16 +425,18 @@ func (t *tuner) searchCheapest(ctx context.Context) error {
 	return nil
 }
 
-// confirmCheapest makes the cheapest plan that the search by simulation finds from some attempts, tests it, and takes it as t.bestAttempt
-// if it passes and costs less than the best so far. If the test fails, the next search has to show a larger surplus, an attainment above
-// the requested share. The plan of a workflow is tested as it is, and once only.
+// confirmCheapest makes the cheapest plan that the search by simulation finds from the plans of some starts, tests it, and takes it as
+// t.bestAttempt if it passes and costs less than the best so far. If the test fails, the next search has to show a larger surplus, an
+// attainment above the requested share. If the last test fails too, t.bestAttempt stays.
+//
+// The plan of a workflow is tested as it is, and once only. If its simulation would have too many requests at once, it is taken untested.
 func (t *tuner) confirmCheapest(ctx context.Context, starts ...*attempt) error {
-	current := starts[0]
+	current := starts[0] // gets the plan that the search finds from all starts
 	t.attempts = append(t.attempts, starts...)
 	surplus := 0.0
 	for range maxSurplusTries {
 		plan, err := current.result.Plan, error(nil)
-		if n := concurrentRequests(plan); n > maxConcurrentRequests {
+		if concurrentRequests(plan) > maxConcurrentRequests {
 			t.bestAttempt = current
 			return nil
 		}
@@ -466,7 +477,9 @@ func (t *tuner) confirmCheapest(ctx context.Context, starts ...*attempt) error {
 		if formats.FlowOf(plan).Workflow() {
 			return nil
 		}
-		surplus = min(surplus+surplusStep, 1-slices.Max(test.Shares))
+		// No application can attain more than 1.
+		maxSurplus := 1 - slices.Max(test.Shares)
+		surplus = min(surplus+surplusStep, maxSurplus)
 	}
 	return nil
 }
@@ -518,12 +531,14 @@ func (t *tuner) attainmentSurplus(ctx context.Context, plan *formats.Plan, reque
 	return minSurplus, nil
 }
 
-// writeBound writes the bound of all plans, and the status of the search that follows from it, into the finished plan. If a language
-// model has to finish its sequences (drain) before its device runs another model, and no test confirms the rates, the value is too high,
-// and the plan has neither a bound nor a gap.
+// writeBound writes the bound of all plans, and the status of the search that follows from it, into the finished plan. A plan whose full
+// rates no test confirms (a certificate for a load of at least 1) keeps the bound of its solve. But if a language model has to finish its
+// sequences (drain) before its device runs another model, the value of such a plan is too high, and it has neither a bound nor a gap.
 func (t *tuner) writeBound(result *kind.Result) {
 	plan := result.Plan
-	if c := plan.Certificate; (c == nil || c.LoadFactor < 1) && workflow.DrainsLanguageModel(plan.Deployment, formats.FlowOf(plan).Modules) {
+	confirmed := plan.Certificate != nil && plan.Certificate.LoadFactor >= 1
+	if !confirmed && workflow.DrainsLanguageModel(plan.Deployment, formats.FlowOf(plan).Modules) {
+		// Without a bound, the plan must not say that the search ended with a proof or a gap.
 		plan.Objective.Bound, plan.Objective.Gap, plan.Objective.BoundAmong = nil, nil, ""
 		plan.StoppedBy = string(milp.StoppedByWork)
 		result.StoppedBy, result.Status = plan.StoppedBy, kind.StatusOf(milp.StoppedByWork)
@@ -532,6 +547,7 @@ func (t *tuner) writeBound(result *kind.Result) {
 	if result.Plan.Objective.Name == "throughput" {
 		sense = milp.Maximize
 	}
+	// This changes confirmed plans only.
 	certify.StateValue(result, sense, t.planBound, t.boundScope, t.p.Values.Number("gap"))
 }
 

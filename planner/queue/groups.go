@@ -72,7 +72,7 @@ type poolQueue struct {
 // requestGroup is a request group of an item.
 type requestGroup struct {
 	item     int
-	mega     bool
+	mega     bool // of mega prompts, which are many times longer than the median
 	requests []vqueue.RequestFeatures
 }
 
@@ -80,6 +80,7 @@ type requestGroup struct {
 // similar lengths, by deadline or by arrival, which are scheduled as one. A group has at most the option group-scale times as many
 // requests as run at once on an instance. The group's requests are appended to o.groups.
 func (o *poolQueue) formGroups(requests []vqueue.RequestFeatures) error {
+	// The field Model of a request has the index of its item.
 	var poolRequests []vqueue.RequestFeatures
 	for _, r := range requests {
 		if slices.Contains(o.pool.Items, int(r.Model)) {
@@ -97,19 +98,20 @@ func (o *poolQueue) formGroups(requests []vqueue.RequestFeatures) error {
 	}
 
 	// Form groups within the clusters.
-	members := vqueue.ByDeadline
+	memberOrder := vqueue.ByDeadline
 	if o.input.Values.Word("group-by") == "arrival" {
-		members = vqueue.ByArrival
+		memberOrder = vqueue.ByArrival
 	}
 	scale := o.input.Values.Number("group-scale")
-	for _, g := range clusters.FormGroups(poolRequests, members, func(item int32) int {
+	for _, g := range clusters.FormGroups(poolRequests, memberOrder, func(item int32) int {
 		return int(scale * float64(o.pool.MaxConcurrent(o.search.Problem.Items[item].Model)))
 	}) {
-		x := requestGroup{item: int(poolRequests[g[0]].Model), mega: clusters.IsMega(clusters.ClusterOf(&poolRequests[g[0]]))}
+		first := &poolRequests[g[0]] // all requests of a group have its item and cluster
+		group := requestGroup{item: int(first.Model), mega: clusters.IsMega(clusters.ClusterOf(first))}
 		for _, i := range g {
-			x.requests = append(x.requests, poolRequests[i])
+			group.requests = append(group.requests, poolRequests[i])
 		}
-		o.groups = append(o.groups, x)
+		o.groups = append(o.groups, group)
 	}
 	return nil
 }
@@ -129,12 +131,14 @@ func (o *poolQueue) buildProblem() error {
 			deadlines[n] = r.Deadline
 			prompts += r.Prompt
 		}
-		model := o.search.Problem.Items[g.item].Model
-		p.Groups = append(p.Groups, vqueue.Group{Model: int32(model), Priority: int32(o.search.Problem.Classes[o.search.Problem.Items[g.item].Class].Priority), Size: float64(len(g.requests)), Deadline: vqueue.QuantileDeadlines(deadlines)})
+		item := &o.search.Problem.Items[g.item]
+		model, class := item.Model, &o.search.Problem.Classes[item.Class]
+		p.Groups = append(p.Groups, vqueue.Group{Model: int32(model), Priority: int32(class.Priority), Size: float64(len(g.requests)), Deadline: vqueue.QuantileDeadlines(deadlines)})
 		for k := range o.search.Problem.Kinds {
 			cost := vqueue.Cost{Work: math.Inf(1)}
 			if o.search.Problem.Models[model].ByKind[k] != nil && o.pool.Counts[k] > 0 {
-				// The work follows from the real lengths of the prompts, and from the mean length of answers.
+				// The estimator's cost is that of mean lengths. The work is replaced by that of the real lengths of the prompts, which
+				// are known, and of the mean length of answers.
 				e, err := o.search.Estimators.Estimator(model, k, o.pool.Caps[k][model], g.mega)
 				if err != nil {
 					return err
@@ -160,14 +164,18 @@ func (o *poolQueue) buildProblem() error {
 				if err != nil {
 					return err
 				}
-				q.Start = min(0, e.Intercept) // the first batch does not wait
+				// Work ahead of a request is in the running batch at first, and does not make it wait. The estimator has that as a
+				// negative intercept, so the queue counts as started before the time 0.
+				q.Start = min(0, e.Intercept)
 			}
 			for m := range q.Setup {
 				q.Setup[m] = math.Inf(1)
 				if instance := o.search.Problem.Models[m].ByKind[k]; instance != nil && slices.Contains(models, m) {
 					q.Setup[m] = 0
 					if instance.Loads != nil {
-						q.Setup[m] = (max(instance.Loads.ColdUS, instance.Loads.WarmUS) + instance.Loads.LeavesUS()).D().Seconds() // nothing is warm yet
+						// Nothing is warm yet, so the load is a cold one. The model before it leaves the device first.
+						loadTime := max(instance.Loads.ColdUS, instance.Loads.WarmUS)
+						q.Setup[m] = (loadTime + instance.Loads.LeavesUS()).D().Seconds()
 					}
 				}
 			}
@@ -256,9 +264,10 @@ func (o *poolQueue) improveByProgram(ctx context.Context, useScenarios bool, nod
 // completionShares are the quantiles of a group's completion time that a plan states.
 var completionShares = []float64{0.5, 0.9, 0.99}
 
-// writeGroups adds the pool's request groups, in the order found, to the plan's section q: for each its expected start and end, and the
-// times by which all of it is answered with given probabilities (quantiles), which take long to compute. firstInstance is the index of
-// the pool's first instance in the plan. If ctx has ended, groups get no quantiles, and a warning says so.
+// writeGroups adds the pool's request groups, in the order found, to the plan's section q: for each its expected start and end, and
+// quantiles, the times by which all of it is answered with given probabilities. Quantiles take long to compute: if ctx has ended, groups
+// get none, and a warning says so. firstInstance is the index of the pool's first instance in the plan. A pool without groups (no state)
+// adds nothing.
 func (o *poolQueue) writeGroups(ctx context.Context, q *formats.QueuePlan, firstInstance int) error {
 	if o.state == nil {
 		return nil
@@ -266,8 +275,9 @@ func (o *poolQueue) writeGroups(ctx context.Context, q *formats.QueuePlan, first
 	for i := range o.problem.Queues {
 		var workAhead []estimatorWork // by estimator, the group's own work included
 		for position, g := range o.state.AppendOrder(int32(i), nil) {
-			x, kind := &o.groups[g], o.problem.Queues[i].Kind
-			e, err := o.search.Estimators.Estimator(o.search.Problem.Items[x.item].Model, int(kind), o.pool.Caps[kind][o.search.Problem.Items[x.item].Model], x.mega)
+			group, kind := &o.groups[g], o.problem.Queues[i].Kind
+			model := o.search.Problem.Items[group.item].Model
+			estimator, err := o.search.Estimators.Estimator(model, int(kind), o.pool.Caps[kind][model], group.mega)
 			if err != nil {
 				return err
 			}
@@ -275,29 +285,29 @@ func (o *poolQueue) writeGroups(ctx context.Context, q *formats.QueuePlan, first
 			// Add the group's work to that before it in the queue. All groups with one estimator share its error, so their work counts as
 			// one sum; the errors of different estimators are independent, and their variances add up.
 			cost := o.problem.Cost(g, kind)
-			index := slices.IndexFunc(workAhead, func(w estimatorWork) bool { return w.estimator == e })
+			index := slices.IndexFunc(workAhead, func(w estimatorWork) bool { return w.estimator == estimator })
 			if index < 0 {
-				index, workAhead = len(workAhead), append(workAhead, estimatorWork{estimator: e})
+				index, workAhead = len(workAhead), append(workAhead, estimatorWork{estimator: estimator})
 			}
 			workAhead[index].work += cost.Work
-			strayVariance := 0.0
+			strayVariance := 0.0 // of the time at which the group's work ends
 			for _, w := range workAhead {
 				strayVariance += w.estimator.WaitVariance(w.work)
 			}
 
 			// A group ends when its last answer does, a residence after its work.
 			start, _ := o.state.Start(int32(i), position)
-			r := o.describeGroup(x, e)
-			r.StartUS, r.CompletionUS = toMicros(start), toMicros(start+cost.Work+cost.Residence)
+			described := o.describeGroup(group, estimator)
+			described.StartUS, described.CompletionUS = toMicros(start), toMicros(start+cost.Work+cost.Residence)
 			for _, share := range completionShares {
 				if ctx.Err() != nil {
 					break
 				}
-				endsAt := e.AllAnsweredBy(share, start, cost.Work, math.Sqrt(strayVariance), len(x.requests))
-				r.Quantiles = append(r.Quantiles, formats.QueueQuantile{Share: share, AtUS: max(toMicros(endsAt), r.StartUS)})
+				endsAt := estimator.AllAnsweredBy(share, start, cost.Work, math.Sqrt(strayVariance), len(group.requests))
+				described.Quantiles = append(described.Quantiles, formats.QueueQuantile{Share: share, AtUS: max(toMicros(endsAt), described.StartUS)}) // not before its expected start
 			}
 			q.Instances[firstInstance+i].Groups = append(q.Instances[firstInstance+i].Groups, len(q.Groups))
-			q.Groups = append(q.Groups, r)
+			q.Groups = append(q.Groups, described)
 		}
 	}
 	if ctx.Err() != nil {

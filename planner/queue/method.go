@@ -93,11 +93,12 @@ type candidate struct {
 }
 
 // workBounds returns, for each search (one for each choice of tensor parallelism), a bound on its objective by the work of the rates
-// alone, and the best of these bounds. It also sorts list by the bounds, the best first. If no choice has enough devices for the work (a
-// bound of +Inf), it returns an error that names the nearest problem with a plan.
+// alone, and the best of these bounds. It also sorts list by the bounds, the best first. If no choice has enough devices for the work, it
+// returns an error that names the nearest problem with a plan.
 func (s *queuePlanner) workBounds(ctx context.Context, list []*deploy.Search) (map[*deploy.Search]float64, float64, error) {
 	bounds := map[*deploy.Search]float64{}
 	for _, p := range list {
+		// While bounds are computed, no value and no bound is known (NaN).
 		s.run.Progress(kind.Progress{Phase: "bound", Value: math.NaN(), Bound: math.NaN()})
 		b, err := p.Problem.WorkBound(ctx, s.run.Solver, s.goal)
 		if err != nil {
@@ -111,6 +112,8 @@ func (s *queuePlanner) workBounds(ctx context.Context, list []*deploy.Search) (m
 		}
 		return cmp.Compare(bounds[a], bounds[b])
 	})
+	// A bound of +Inf says that its program has no solution, so that the devices are too few. Only that of a price can have none: the
+	// others allow that no request is in time.
 	bestBound := bounds[list[0]]
 	if math.IsInf(bestBound, 1) {
 		return nil, 0, s.tooFewDevicesError(ctx, list)
@@ -164,15 +167,16 @@ func (s *queuePlanner) inObjectiveUnit(p *deploy.Search, bound float64) float64 
 
 // searchLayout searches one choice of tensor parallelism for the best layout, which says what models run together on how many instances,
 // and reports better ones as they are found. Layouts are judged by simulation. The goal of s is the price, the goodput, or the highest
-// multiple of the rates; bound is its bound, in the goal's unit.
-func (s *queuePlanner) searchLayout(ctx context.Context, p *deploy.Search, bound float64) (*candidate, error) {
-	options := deploy.SearchOptions{SeparateClasses: p.Problem.HasModelOfClasses(), FirstFeasible: s.input.FeasibilityOnly}
+// multiple of the rates; bound is its bound, in the goal's unit. The price of a layout's result is the price or, for the other goals, the
+// negative of the value.
+func (s *queuePlanner) searchLayout(ctx context.Context, search *deploy.Search, bound float64) (*candidate, error) {
+	options := deploy.SearchOptions{SeparateClasses: search.Problem.HasModelOfClasses(), FirstFeasible: s.input.FeasibilityOnly}
 
 	// Report better layouts as they are found.
-	reportBetter := func(f *deploy.LayoutResult) {
-		s.run.Progress(kind.Progress{Phase: "simulating fleets", Fraction: 0.5, Value: f.Price, Bound: bound})
+	reportBetter := func(result *deploy.LayoutResult) {
+		s.run.Progress(kind.Progress{Phase: "simulating fleets", Fraction: 0.5, Value: result.Price, Bound: bound})
 		if s.goal == deploy.GoalPrice {
-			s.run.Incumbent(f.Price, bound)
+			s.run.Incumbent(result.Price, bound)
 		}
 	}
 	s.run.Progress(kind.Progress{Phase: "simulating fleets", Value: math.NaN(), Bound: bound})
@@ -180,23 +184,25 @@ func (s *queuePlanner) searchLayout(ctx context.Context, p *deploy.Search, bound
 	// Search by the goal.
 	switch s.goal {
 	case deploy.GoalPrice:
-		f, err := p.CheapestLayout(ctx, options, bound, reportBetter)
+		result, err := search.CheapestLayout(ctx, options, bound, reportBetter)
 		if err != nil {
 			return nil, err
 		}
-		return &candidate{p, f, f.Price}, nil
+		return &candidate{search, result, result.Price}, nil
 	case deploy.GoalGoodput:
-		f, err := p.HighestGoodput(ctx, options, reportBetter)
+		result, err := search.HighestGoodput(ctx, options, reportBetter)
 		if err != nil {
 			return nil, err
 		}
-		return &candidate{p, f, s.limitToBound(-f.Price, bound)}, nil
+		goodput := -result.Price
+		return &candidate{search, result, s.limitToBound(goodput, bound)}, nil
 	}
-	scaledSearch, f, err := p.HighestRates(ctx, options, bound, reportBetter)
+	// The layout is one for the highest rates, which the problem of scaledSearch has.
+	scaledSearch, result, err := search.HighestRates(ctx, options, bound, reportBetter)
 	if err != nil {
 		return nil, err
 	}
-	return &candidate{scaledSearch, f, scaledSearch.Problem.RPS()}, nil
+	return &candidate{scaledSearch, result, scaledSearch.Problem.RPS()}, nil
 }
 
 // limitToBound returns the simulated goodput of a layout or, if that is above its bound, the bound, with a warning. Runs are short: work

@@ -56,7 +56,7 @@ type Program struct {
 }
 
 // linearTimes turns means and variances into times of the program: constant + perMean·mean +
-// perVariance·variance.
+// perVariance·variance. With a chance constraint these have a margin for the variance. Without one, perMean is 1 and the others 0.
 type linearTimes struct{ perMean, perVariance, constant float64 }
 
 // NewProgram builds the mixed-integer program that puts request groups (requests scheduled as one) into an order in queues, one for each

@@ -38,7 +38,7 @@ func (m *Program) horizon(s, g int) float64 {
 }
 
 // addEnds adds equation 10 of QLM for queue g in scenario s (a random sample of the work): the group at each place j ends after that
-// before it, its own work and the load of its model, if that is another one:
+// before it, its own work (times the factor of the scenario) and the load of its model, if that is another one:
 //
 //	end_j = end_{j-1} + Σ_i work_i x_ij + Σ_model setup_model t_j,model
 //
@@ -57,6 +57,7 @@ func (m *Program) addEnds(s, g int, weight float64) []milp.Var {
 				row = append(row, milp.Term{Var: v, Coef: -m.workTime(s, g, i)})
 			}
 		}
+		// A load has a mean time only. With a chance constraint, perMean turns means into times of the program; otherwise it is 1.
 		for model, v := range m.t[g][j] {
 			if v >= 0 {
 				row = append(row, milp.Term{Var: v, Coef: -m.times.perMean * m.p.Queues[g].Setup[model]})
@@ -65,7 +66,8 @@ func (m *Program) addEnds(s, g int, weight float64) []milp.Var {
 		m.Model.AddEQ("", rhs, row...)
 	}
 
-	// The goal LateRequests also counts the end of a queue, at its mean time.
+	// The goal LateRequests also counts the end of a queue at its mean time, without the margins of a chance constraint that placeEnds
+	// have. It is the start, which no order changes, plus the mean work and loads at all places.
 	if m.o.Goal == LateRequests {
 		for j := range placeEnds {
 			for i, v := range m.x[g][j] {
@@ -87,27 +89,31 @@ func (m *Program) addEnds(s, g int, weight float64) []milp.Var {
 func (m *Program) addObj(v milp.Var, c float64) { m.Model.SetObj(v, m.Model.Obj(v)+c) }
 
 // addCompletion adds the goal Completion, equations 8 and 11 to 13 of QLM: the sum over all groups of when they end less their deadlines,
-// which none may miss. placeEnds has the variables of the ends by queue and place, horizon a time by which each queue has ended, in
-// seconds. Empty places cost nothing and have no deadline.
+// which none may miss. placeEnds has the variables of the times at which the work of each place ends, by queue and place; a group ends its
+// residence later, with its last answer. horizon has, by queue, a time at which all of its work has ended. All times are in seconds.
+// Empty places cost nothing and have no deadline.
 func (m *Program) addCompletion(placeEnds [][]milp.Var, horizon []float64) {
-	for g := range placeEnds {
-		// longest is the longest time that the answers of a group take after its work.
-		longest := 0.0
+	for queue := range placeEnds {
+		maxResidence := 0.0
 		for i := range m.p.Groups {
-			longest = max(longest, m.residenceTime(g, i))
+			maxResidence = max(maxResidence, m.residenceTime(queue, i))
 		}
 
 		// bigM is large enough to switch off the row of an empty place.
-		bigM := horizon[g] + longest
-		for j := range placeEnds[g] {
+		bigM := horizon[queue] + maxResidence
+		for place := range placeEnds[queue] {
 			completion := m.Model.AddVar("", 0, milp.Inf, 1)
 
-			// completion ≥ end + residence - bigM (1 - Σ_i x_ij);   completion ≤ deadline
-			lowerRow := []milp.Term{{Var: completion, Coef: 1}, {Var: placeEnds[g][j], Coef: -1}}
+			// With x_i = 1 for the group i at this place (none at an empty one), the rows are
+			//
+			//	completion ≥ end + Σ_i residence_i x_i - bigM (1 - Σ_i x_i);   completion ≤ Σ_i deadline_i x_i
+			//
+			// with all variables brought to the left, so that x_i has the coefficient -(residence_i + bigM) in the first.
+			lowerRow := []milp.Term{{Var: completion, Coef: 1}, {Var: placeEnds[queue][place], Coef: -1}}
 			upperRow := []milp.Term{{Var: completion, Coef: 1}}
-			for i, v := range m.x[g][j] {
+			for i, v := range m.x[queue][place] {
 				if v >= 0 {
-					lowerRow = append(lowerRow, milp.Term{Var: v, Coef: -m.residenceTime(g, i) - bigM})
+					lowerRow = append(lowerRow, milp.Term{Var: v, Coef: -m.residenceTime(queue, i) - bigM})
 					upperRow = append(upperRow, milp.Term{Var: v, Coef: -m.deadline(i)})
 				}
 			}
@@ -122,37 +128,41 @@ func (m *Program) addCompletion(placeEnds [][]milp.Var, horizon []float64) {
 	m.Model.SetOffset(-sum) // so that the objective is completion less deadline
 }
 
-// addLateness adds to the objective the tardiness of each group in scenario s: the time by which it ends after its deadline, per request
-// or, with the goal LateRequests, with a small weight beside the number of requests in late groups. The new variables are appended to
-// m.tardiness and m.isLate. placeEnds has the ends by queue and place, horizon bounds the end of each queue, in seconds.
+// addLateness adds to the objective the lateness of each group in scenario s (one random sample of the work). A group's tardiness is the
+// time by which its last answer comes after its deadline, in seconds. It counts once for each request of the group. With the goal
+// LateRequests the requests of late groups count, and the tardiness only with a small weight. The new variables are appended to m.tardiness
+// and m.isLate. placeEnds has the ends of work by queue and place (a position in the queue), horizon a time at which each queue has ended,
+// in seconds.
 func (m *Program) addLateness(s int, weight float64, placeEnds [][]milp.Var, horizon []float64) {
 	tardiness, isLate := make([]milp.Var, len(m.p.Groups)), make([]milp.Var, len(m.p.Groups))
 	for i := range m.p.Groups {
 		group := &m.p.Groups[i]
-		perSecond := group.Size
+		costPerSecond := group.Size // requests
 		if m.o.Goal == LateRequests {
-			perSecond *= m.p.TardyWeight
+			costPerSecond *= m.p.TardyWeight
 		}
-		tardiness[i] = m.Model.AddVar("", 0, milp.Inf, weight*perSecond)
-		isLate[i] = -1
+		tardiness[i] = m.Model.AddVar("", 0, milp.Inf, weight*costPerSecond)
+		isLate[i] = -1 // stands for a group that is never late
 		maxTardiness := 0.0
 
-		// Its lateness follows from the place that it has.
-		for g := range placeEnds {
+		// Its tardiness follows from the place that it has. x says whether that is this one.
+		for queue := range placeEnds {
 			// bigM is the most by which the group can be late here: it switches the row off if the group is elsewhere.
-			bigM := horizon[g] + m.residenceTime(g, i) - m.deadline(i)
-			if !m.canRun(g, i) || bigM <= 0 {
+			bigM := horizon[queue] + m.residenceTime(queue, i) - m.deadline(i)
+			if !m.canRun(queue, i) || bigM <= 0 {
 				continue
 			}
 			maxTardiness = max(maxTardiness, bigM)
-			for j, end := range placeEnds[g] {
-				// tardiness ≥ end + residence - deadline - bigM (1 - x)
-				m.Model.AddGE("", m.residenceTime(g, i)-m.deadline(i)-bigM,
-					milp.Term{Var: tardiness[i], Coef: 1}, milp.Term{Var: end, Coef: -1}, milp.Term{Var: m.x[g][j][i], Coef: -bigM})
+			for place, end := range placeEnds[queue] {
+				// tardiness ≥ end + residence - deadline - bigM (1 - x), with the variables on the left:
+				// tardiness - end - bigM x ≥ residence - deadline - bigM
+				x := m.x[queue][place][i]
+				m.Model.AddGE("", m.residenceTime(queue, i)-m.deadline(i)-bigM,
+					milp.Term{Var: tardiness[i], Coef: 1}, milp.Term{Var: end, Coef: -1}, milp.Term{Var: x, Coef: -bigM})
 			}
 		}
 
-		// A group is late if its lateness is above 0.
+		// A group is late if its tardiness is above 0.
 		if m.o.Goal == LateRequests && maxTardiness > 0 {
 			isLate[i] = m.Model.AddBool("", weight*m.p.LateWeight*group.Size)
 			m.Model.AddLE("", 0, milp.Term{Var: tardiness[i], Coef: 1}, milp.Term{Var: isLate[i], Coef: -maxTardiness})
@@ -161,9 +171,10 @@ func (m *Program) addLateness(s int, weight float64, placeEnds [][]milp.Var, hor
 	m.tardiness, m.isLate = append(m.tardiness, tardiness), append(m.isLate, isLate)
 }
 
-// addCapacity adds rows for scenario s that speed up the solver with the goal LateRequests. They hold for every order, but cut off
-// fractional solutions: the groups of a queue that end on time fit before their deadlines, with one load for every model among them that
-// is not loaded at the start. horizon bounds the end of each queue.
+// addCapacity adds rows for scenario s (one random sample of the work) that speed up the solver with the goal LateRequests. They hold for
+// every order, but cut off fractional solutions: the groups of a queue that end on time fit before their deadlines, with one load for every
+// model among them that is not loaded at the start (addDueRows). Here it adds the variables onTime that these rows count. horizon has, by
+// queue, a time at which it has ended.
 func (m *Program) addCapacity(s int, horizon []float64) {
 	if m.o.Goal != LateRequests {
 		return
@@ -171,25 +182,28 @@ func (m *Program) addCapacity(s int, horizon []float64) {
 	isLate := m.isLate[s]
 	onTimeRows := make([][]milp.Term, len(m.p.Groups))
 
-	// onTime says, by group, whether the group is in this queue and on time.
-	for g := range m.p.Queues {
+	// onTime says, by group, whether the group is in this queue and on time. -1 stands for a group that cannot run here.
+	for queue := range m.p.Queues {
 		onTime := make([]milp.Var, len(m.p.Groups))
 		for i := range m.p.Groups {
-			if onTime[i] = -1; !m.canRun(g, i) {
+			onTime[i] = -1
+			if !m.canRun(queue, i) {
 				continue
 			}
 			onTime[i] = m.Model.AddVar("", 0, 1, 0)
+
+			// A group that is on time here is at some place of the queue: onTime ≤ Σ over the places of x.
 			row := []milp.Term{{Var: onTime[i], Coef: 1}}
-			for j := range m.x[g] {
-				row = append(row, milp.Term{Var: m.x[g][j][i], Coef: -1})
+			for place := range m.x[queue] {
+				row = append(row, milp.Term{Var: m.x[queue][place][i], Coef: -1})
 			}
 			m.Model.AddLE("", 0, row...)
 			onTimeRows[i] = append(onTimeRows[i], milp.Term{Var: onTime[i], Coef: 1})
 		}
-		m.addDueRows(s, g, onTime, horizon[g])
+		m.addDueRows(s, queue, onTime, horizon[queue])
 	}
 
-	// Every group is on time in some queue, or late.
+	// Every group is on time in some queue, or late. One that is never late (isLate -1) is on time.
 	for i, row := range onTimeRows {
 		if isLate[i] >= 0 {
 			row = append(row, milp.Term{Var: isLate[i], Coef: 1})
@@ -198,9 +212,11 @@ func (m *Program) addCapacity(s int, horizon []float64) {
 	}
 }
 
-// addDueRows adds the capacity rows of queue g in scenario s: for each group k, the work of all groups that are due no later and on time,
-// and one load of each model that they need, fit before its deadline. onTime has, by group, the variable that says whether it is in this
-// queue and on time, -1 if it cannot run here. horizon is a time by which the queue has ended, in seconds.
+// addDueRows adds the capacity rows of queue g in scenario s (one random sample of the work). A group's work is due its residence (the time
+// from the end of its work to its last answer) before its deadline. For each group k, the work of all groups that is due no later and on
+// time, and one load of each language model that they need, fit between the start of the queue and the time when the work of k is due.
+// onTime has, by group, the variable that says whether it is in this queue and on time, -1 if it cannot run here. horizon is a time at
+// which the queue has ended, in seconds. m.Model is the program that gets the rows; model is a language model.
 func (m *Program) addDueRows(s, g int, onTime []milp.Var, horizon float64) {
 	for k := range m.p.Groups {
 		if onTime[k] < 0 {
@@ -218,7 +234,8 @@ func (m *Program) addDueRows(s, g int, onTime []milp.Var, horizon float64) {
 			continue
 		}
 
-		// Sum the work of the groups that are due by then, and their changes of model.
+		// Sum the work of the groups that are due by then, and their changes of model. changes has, by model, a variable that is at
+		// least onTime of every group with that model, and so 1 if one of them is on time.
 		var row []milp.Term
 		changes := make([]milp.Var, m.p.Models)
 		for model := range changes {
@@ -230,13 +247,13 @@ func (m *Program) addDueRows(s, g int, onTime []milp.Var, horizon float64) {
 			}
 			row = append(row, milp.Term{Var: v, Coef: m.workTime(s, g, i)})
 			model := m.p.Groups[i].Model
-			cost := m.p.Queues[g].Setup[model] * m.times.perMean
-			if model == m.p.Queues[g].Model || cost == 0 {
-				continue
+			loadTime := m.p.Queues[g].Setup[model] * m.times.perMean // in times of the program, see linearTimes
+			if model == m.p.Queues[g].Model || loadTime == 0 {
+				continue // the queue starts with the model
 			}
 			if changes[model] < 0 {
 				changes[model] = m.Model.AddVar("", 0, 1, 0)
-				row = append(row, milp.Term{Var: changes[model], Coef: cost})
+				row = append(row, milp.Term{Var: changes[model], Coef: loadTime})
 			}
 			m.Model.AddLE("", 0, milp.Term{Var: v, Coef: 1}, milp.Term{Var: changes[model], Coef: -1})
 		}
@@ -258,27 +275,29 @@ func (m *Program) Value(s *vqueue.Assignment) float64 {
 	return sum
 }
 
-// scenarioValue returns the objective for an order s of the groups in scenario k alone (one random sample of the work). It is infinite if
-// the goal is Completion and a group is late. A lateness up to 1e-6 s is rounding.
-func (m *Program) scenarioValue(k int, s *vqueue.Assignment) float64 {
+// scenarioValue returns the objective for an order of the groups in one scenario alone (a random sample of the work). For the goal
+// Completion that is the sum of the groups' completion times less their deadlines, which are negative for groups in time, and infinite if a
+// group is late. A lateness up to 1e-6 s is rounding.
+func (m *Program) scenarioValue(scenario int, order *vqueue.Assignment) float64 {
 	sum := 0.0
 	for g := range m.p.Queues {
 		q := &m.p.Queues[g]
 
-		// t is the end of the groups so far with the program's margins, mean the same without, model the one that is loaded.
-		t, mean, model := m.startTime(g), 0.0, q.Model
-		for _, i := range s.AppendOrder(int32(g), nil) {
+		// end is when the work of the groups so far ends, in times of the program, which have the margins of a chance constraint
+		// (linearTimes). meanBusy is the mean time from the queue's start until then, without margins. model is the one that is loaded.
+		end, meanBusy, model := m.startTime(g), 0.0, q.Model
+		for _, i := range order.AppendOrder(int32(g), nil) {
 			// Add the change of model and the work of the group.
 			group := &m.p.Groups[i]
 			change := 0.0
 			if group.Model != model {
 				change, model = q.Setup[group.Model], group.Model
 			}
-			t += m.times.perMean*change + m.workTime(k, g, int(i))
-			mean += change + m.scenarioFactor(k, g, int(i))*m.p.Cost(i, q.Kind).Work
+			end += m.times.perMean*change + m.workTime(scenario, g, int(i))
+			meanBusy += change + m.scenarioFactor(scenario, g, int(i))*m.p.Cost(i, q.Kind).Work
 
 			// Count its lateness by the goal.
-			lateness := t + m.residenceTime(g, int(i)) - m.deadline(int(i))
+			lateness := end + m.residenceTime(g, int(i)) - m.deadline(int(i))
 			switch {
 			case m.o.Goal == Completion && lateness > 1e-6:
 				return math.Inf(1)
@@ -292,7 +311,7 @@ func (m *Program) scenarioValue(k int, s *vqueue.Assignment) float64 {
 			}
 		}
 		if m.o.Goal == LateRequests {
-			sum += m.p.EndWeight * mean
+			sum += m.p.EndWeight * meanBusy
 		}
 	}
 	return sum

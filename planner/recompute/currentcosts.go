@@ -183,25 +183,29 @@ func (w *CurrentCosts) replicaRate(pl *formats.Pipeline, s *formats.Stage, infer
 	return float64(pl.Batch) / run
 }
 
-// addTransfers adds to the costs of stage i of a pipeline the time of the transfer after it, and lowers the rate of the stage to what its
-// network card can pass on and receive. The card serves as many replicas as its devices hold: Share on each. pm is the model in today's
-// profile.
+// addTransfers adds to the costs of stage i of a pipeline the time of the transfer after it, and lowers the rate of a replica of the stage
+// to what its network card can pass on and receive. The replicas on all devices of the card share it; a device that is divided into Share
+// shares has as many replicas. pm is the model in today's profile.
 func (w *CurrentCosts) addTransfers(pm *formats.ProfileModel, pl *formats.Pipeline, i int, costs *StageCosts) {
 	s := &pl.Stages[i]
 	pool := w.Pool(s.Device)
+	cardSharers := s.Share * w.devicesPerNIC(pool)
+
+	// Passing on: the bytes that cross after the stage's last block go to the pool of the next stage.
 	if i+1 < len(pl.Stages) && s.Cut != nil {
 		if next := w.Pool(pl.Stages[i+1].Device); next != nil {
 			bytes := cutBytes(&pm.Blocks[s.Blocks[1]-1], s.Cut.DType).Bytes()
 			costs.Transfer = transferTime(bytes, linkRate(pool, next), pl.Batch)
-			costs.Rate = min(costs.Rate, nicRate(bytes, pool, next, pool, s.Share*w.devicesPerNIC(pool)))
+			costs.Rate = min(costs.Rate, nicRate(bytes, pool, next, pool, cardSharers))
 		}
 	}
 
-	// Receiving takes no time of its own here, but the card limits the rate.
+	// Receiving: the bytes that cross before the stage's first block come from the pool of the stage before. Their time counts there, but
+	// this stage's card limits the rate, too.
 	if i > 0 && pl.Stages[i-1].Cut != nil {
 		if prev := w.Pool(pl.Stages[i-1].Device); prev != nil {
 			bytes := cutBytes(&pm.Blocks[s.Blocks[0]-1], pl.Stages[i-1].Cut.DType).Bytes()
-			costs.Rate = min(costs.Rate, nicRate(bytes, prev, pool, pool, s.Share*w.devicesPerNIC(pool)))
+			costs.Rate = min(costs.Rate, nicRate(bytes, prev, pool, pool, cardSharers))
 		}
 	}
 }

@@ -8,15 +8,15 @@ import (
 )
 
 // CheckPools checks that today's cluster has the pools of the plan, as large as then, and adds differences to the findings. It also
-// reports stages on a pool that the plan does not list. turns says that the plan's models may take turns on devices anyway, so that the
-// cluster's sharing does not matter.
-func (c *Checker) CheckPools(turns bool) {
+// reports stages on a pool that the plan does not list. With ignoreSharing it does not compare how the pools are shared: that is for kinds
+// of plans that check it themselves, or whose models take turns on any pool.
+func (c *Checker) CheckPools(ignoreSharing bool) {
 	usedKinds := map[string]bool{} // with stages; those that the plan lists as pools are removed below
 	for s := range c.Plan.Stages() {
 		usedKinds[s.Device] = true
 	}
 	for i := range c.Plan.Pools {
-		c.comparePool(&c.Plan.Pools[i], usedKinds[c.Plan.Pools[i].Device], turns, fmt.Sprintf("pools[%d]", i))
+		c.comparePool(&c.Plan.Pools[i], usedKinds[c.Plan.Pools[i].Device], ignoreSharing, fmt.Sprintf("pools[%d]", i))
 		delete(usedKinds, c.Plan.Pools[i].Device)
 	}
 	for i := range c.Cluster.Pools {
@@ -32,10 +32,10 @@ func (c *Checker) CheckPools(turns bool) {
 	}
 }
 
-// comparePool compares a pool of the plan with that of today's cluster. A pool that is gone is an error if stages of the plan run there
-// (isUsed), and otherwise a warning. turns says that the sharing of devices in time does not matter. path is the pool's place in the
-// plan.
-func (c *Checker) comparePool(planned *formats.Pool, isUsed, turns bool, path string) {
+// comparePool compares a pool of the plan with that of today's cluster, and adds a finding if it is gone, has another number of devices, or
+// is shared in another way. A pool that is gone is an error if stages of the plan run there (isUsed), and otherwise a warning. With
+// ignoreSharing the way of sharing is not compared. path is the pool's place in the plan.
+func (c *Checker) comparePool(planned *formats.Pool, isUsed, ignoreSharing bool, path string) {
 	current := c.Pool(planned.Device)
 	switch {
 	case current == nil && isUsed:
@@ -45,7 +45,7 @@ func (c *Checker) comparePool(planned *formats.Pool, isUsed, turns bool, path st
 	case current.Count != planned.Count:
 		c.AddWarning("pool", path+".count", fmt.Sprint(planned.Count), fmt.Sprint(current.Count), "the number of %s has changed", planned.Device)
 	}
-	if current != nil && !turns && current.TimeShared() != planned.TimeShared() {
+	if current != nil && !ignoreSharing && current.TimeShared() != planned.TimeShared() {
 		c.AddError("sharing", path+".sharing", planned.Sharing, current.Sharing, "stages on %s are no longer shared as planned", planned.Device)
 	}
 }

@@ -92,9 +92,10 @@ func smallestPiece(ms *formats.Measurement, firstBlock, endBlock int) (pieceFirs
 // cutCosts returns, in nanoseconds, how much each cut inside a measured piece (blocks pieceFirst to pieceEnd-1, which take duration in
 // one run) costs. Blocks that run one by one take longer than the piece, and the difference is divided among the cuts between them, in
 // proportion to the bytes that cross each, but no more than the faster adjacent block takes. Cuts are filled in rounds: those that reach
-// their largest cost leave the rest to the others. Entry i belongs to the cut after block pieceFirst+i.
+// their largest cost leave the rest to the others. Entry i belongs to the cut after block pieceFirst+i. If the blocks take less time than
+// the piece, the costs are negative.
 func cutCosts(m *formats.ProfileModel, ms *formats.Measurement, pieceFirst, pieceEnd int, duration time.Duration) []float64 {
-	// remaining is the difference that is not yet divided.
+	// remaining is the difference that is not yet divided: the time of the blocks less that of the piece.
 	remaining := -float64(max(duration, time.Microsecond))
 	for b := pieceFirst; b < pieceEnd; b++ {
 		remaining += float64(blockTime(ms, b))
@@ -106,7 +107,8 @@ func cutCosts(m *formats.ProfileModel, ms *formats.Measurement, pieceFirst, piec
 		return float64(min(blockTime(ms, pieceFirst+i), blockTime(ms, pieceFirst+i+1)))
 	}
 
-	// Divide the remaining time by weight, until no further cut reaches its largest cost.
+	// In each round, divide what the cuts at their largest cost leave among all others, by their weights in crossingWeights. The costs of
+	// these others are computed anew, so only cuts that reach their largest cost lower what remains. The rounds end when none does.
 	for {
 		weight := 0.0
 		for i := range n {
@@ -134,15 +136,16 @@ func cutCosts(m *formats.ProfileModel, ms *formats.Measurement, pieceFirst, piec
 	}
 }
 
-// crossingWeights returns by which weights the costs of cuts are divided: for each block but the last the bytes that cross after it, as
-// 32-bit numbers. If some are unknown or all are 0, all weights are 1.
+// crossingWeights returns the weights with which a time is distributed over the cuts of a model: for each block but the last the bytes that
+// cross after it, as 32-bit numbers or, if only those of 16-bit numbers are known, twice these. If neither are known for some cut, or
+// all are 0, all weights are 1.
 func crossingWeights(m *formats.ProfileModel) []float64 {
 	n := len(m.Blocks) - 1
-	weights, ones := make([]float64, n), make([]float64, n)
+	weights, equalWeights := make([]float64, n), make([]float64, n)
 	allKnown, anyCrosses := true, false
 	for i := range n {
 		b := &m.Blocks[i]
-		ones[i] = 1
+		equalWeights[i] = 1
 		weights[i] = float64(b.CutBytesFP32.Bytes())
 		if !b.CutBytesFP32.IsKnown() {
 			weights[i] = 2 * float64(b.CutBytesFP16.Bytes())
@@ -153,5 +156,5 @@ func crossingWeights(m *formats.ProfileModel) []float64 {
 	if allKnown && anyCrosses {
 		return weights
 	}
-	return ones
+	return equalWeights
 }

@@ -99,16 +99,17 @@ func (p *Problem) NewCostTable(model, batch int, budget time.Duration) CostTable
 }
 
 // minTimesToEnd returns, by block, the least time that stages from that block to the end of the model take, over all
-// cuts and devices, without transfers. The enumeration of templates prunes with it. Where nothing was measured, the
-// time is -1.
+// cuts and devices, without transfers. The enumeration of templates prunes with it. A choice has times for all ranges of
+// blocks, so every block has such a time; without any choice, the times are -1.
 func (s *CostTable) minTimesToEnd() []time.Duration {
 	n := s.Model.NumBlocks()
-	toEnd := slices.Repeat([]time.Duration{-1}, n+1) // -1 if nothing was measured
+	toEnd := slices.Repeat([]time.Duration{-1}, n+1) // -1 stands for a time that is not known yet
 	toEnd[n] = 0
 
-	// Go from the last block to the first. The time of a stage on choice k from block i to block j is ends[j] -
-	// starts[i] if ends is set. Then the best end is the same for all starts, and bestEnd[k] keeps its ends[j] plus the
-	// time from j to the end of the model. Otherwise every end is tried.
+	// Go from the last block to the first: the times behind block i are known then. The best stage from i ends at the
+	// block j with the least time(i, j) + toEnd[j]. If the times of a choice have ends, time(i, j) = ends[j] - starts[i]
+	// (see RangeTimes), so the best j depends on i only by which blocks are behind it. bestEnd[k] keeps the least
+	// ends[j] + toEnd[j] of those. For other choices every end is tried.
 	bestEnd := make([]time.Duration, len(s.Choices))
 	for i := n - 1; i >= 0; i-- {
 		for k := range s.Choices {
@@ -175,7 +176,8 @@ func (w *templateWalker) extendOn(option *DeviceOption, firstBlock int, elapsed 
 		endBlock = n
 	}
 	for ; endBlock <= n; endBlock++ {
-		// The rest must be possible within the budget. If longer ranges take no less time, the stage cannot grow either.
+		// The stage and the least time of the rest must fit into the budget. If the stage alone exceeds it, and longer
+		// ranges take no less time, no longer stage fits either.
 		infer := option.MaxTimes.Time(firstBlock, endBlock)
 		if elapsed+infer+w.costs.MinTimeToEnd[endBlock] > w.costs.Budget {
 			if elapsed+infer > w.costs.Budget && option.IsMonotone() {
@@ -183,6 +185,8 @@ func (w *templateWalker) extendOn(option *DeviceOption, firstBlock int, elapsed 
 			}
 			continue
 		}
+		// Two stages one after the other on a time-shared pool run on the same devices, so the cut is of no use if one
+		// stage in place of both is as fast.
 		if pool.TimeShared && w.isExtraHop(option, firstBlock, endBlock, infer) {
 			continue
 		}
@@ -191,9 +195,11 @@ func (w *templateWalker) extendOn(option *DeviceOption, firstBlock int, elapsed 
 			continue
 		}
 
-		// The stage must fit in memory.
+		// The stage must fit in its part of a device's memory, 1/Share of it: its weights, what a run takes beside weights
+		// (option.Memory) and, on a time-shared pool, where every device holds all stages, the stages before it there.
 		memory := w.costs.WeightsBefore[endBlock] - w.costs.WeightsBefore[firstBlock] + option.Memory
-		if pool.Memory > 0 && memory+w.memoryOnPool(option.Pool) > pool.Memory/int64(option.Share) {
+		shareMemory := pool.Memory / int64(option.Share)
+		if pool.Memory > 0 && memory+w.memoryOnPool(option.Pool) > shareMemory {
 			w.tooBig++
 			continue
 		}
@@ -289,11 +295,13 @@ func (p *Problem) ListTemplates(model int) (list []Template, tooBig int, err err
 	return list, tooBig, nil
 }
 
+// forever is a time budget that every template keeps.
+const forever = time.Duration(1) << 60
+
 // MinLatency returns the least time in which a batch of the given size can pass through a model, with transfers, in any
 // stages that fit the devices' memory, whatever the SLO. If no stages fit, it returns false. It serves to say which SLO
 // would be long enough when there is no plan.
 func (p *Problem) MinLatency(model, batch int) (time.Duration, bool) {
-	const forever = time.Duration(1) << 60
 	fastest := forever
 	w := templateWalker{costs: p.NewCostTable(model, batch, forever), visit: func(t *Template) error {
 		fastest = t.Latency
@@ -339,7 +347,7 @@ func (p *Problem) MinMemory(model int) int64 {
 	unlimited := *p
 	unlimited.Pools = slices.Clone(p.Pools)
 	for k := range unlimited.Pools {
-		unlimited.Pools[k].Memory = 0
+		unlimited.Pools[k].Memory = 0 // no limit
 	}
 	var minMemory int64
 
@@ -347,7 +355,7 @@ func (p *Problem) MinMemory(model int) int64 {
 	for _, b := range p.Models[model].BatchSizes() {
 		var minAtBatch int64
 		count := 0
-		w := templateWalker{costs: unlimited.NewCostTable(model, b, 1<<60), visit: func(t *Template) error {
+		w := templateWalker{costs: unlimited.NewCostTable(model, b, forever), visit: func(t *Template) error {
 			if count++; count > MaxTemplates {
 				return ErrTooManyTemplates
 			}
@@ -356,7 +364,11 @@ func (p *Problem) MinMemory(model int) int64 {
 			}
 			return nil
 		}}
-		if len(w.costs.Choices) > 0 && w.extend(0, 0) == nil && minAtBatch > 0 && (minMemory == 0 || minAtBatch < minMemory) {
+		// Walk through all templates, from the first block on and at time 0. A walk with an error found too many.
+		if len(w.costs.Choices) == 0 || w.extend(0, 0) != nil {
+			continue
+		}
+		if minAtBatch > 0 && (minMemory == 0 || minAtBatch < minMemory) {
 			minMemory = minAtBatch
 		}
 	}

@@ -9,7 +9,7 @@ import (
 // blocks. A size between two measured ones lies on the line between them if it runs without
 // padding, unless the larger size takes less. Otherwise it takes as long as the larger size.
 type ExpectedTimes struct {
-	nextAbove, nextBelow   *BatchCost // the next measured sizes; below is nil if above alone counts
+	nextAbove, nextBelow   *BatchCost // the measured sizes around the batch; below is nil if above alone counts
 	aboveTimes, belowTimes RangeTimes
 	fraction               float64 // position between below and above, 0 to 1
 	padsToNext             []bool
@@ -65,8 +65,9 @@ func (e *ExpectedTimes) Mean(firstBlock, endBlock int) time.Duration {
 		return interpolate(lower, upper, e.fraction)
 	}
 
-	// Interpolate between the means of both sizes, if both are known. Otherwise the ratio of the larger size is applied
-	// to the interpolated median.
+	// Interpolate between the means of both sizes, if both ratios are known (not 0). Otherwise the ratio of the larger size
+	// is applied to the interpolated median. Without a smaller size, or if only the larger one counts for this range, the
+	// interval has equal ends.
 	scaled := func(median time.Duration, factor float64) time.Duration {
 		return max(1, time.Duration(math.Round(float64(median)*factor)))
 	}

@@ -6,19 +6,22 @@ import (
 )
 
 // WriteStage fills the times of a stage of a plan, whose blocks, device and share are set: in microseconds for batch sizes
-// from 1 to that of its pipeline (batch), whether they are estimates, and the times of its single blocks at that size.
+// from 1 to that of its pipeline (batch), whether they are estimates, and the times of its single blocks at the size batch.
 // m is the model's profile, and s its costs on the stage's share of a device.
 func (s *ShareCosts) WriteStage(stage *formats.Stage, m *formats.ProfileModel, batch int) {
 	firstBlock, endBlock := stage.Blocks[0], stage.Blocks[1]
 	s.WriteTimes(stage, m, batch, firstBlock, endBlock)
 	stage.Estimated = IsEstimated(s, batch, firstBlock, endBlock)
+
+	// If the stage's time lies between those of the next smaller and larger measured sizes, so do the times of its blocks, at
+	// the same fraction of the way. Otherwise, if the size was measured or is padded to the larger one, these are the
+	// times at the larger size. A block that took longer at the smaller size counts as at the larger one.
 	e := s.ExpectedTimes(batch)
-	// Times of blocks lie between the measured sizes as those of the stage do.
 	stageLower, stageUpper := e.Interval(firstBlock, endBlock)
 	stage.BlockUS = nil
 	for b, upper := range e.nextAbove.Blocks[firstBlock:endBlock] {
 		lower := upper
-		if stageLower < stageUpper {
+		if isBetweenSizes := stageLower < stageUpper; isBetweenSizes {
 			lower = min(e.nextBelow.Blocks[firstBlock+b], upper)
 		}
 		stage.BlockUS = append(stage.BlockUS, document.Micros(interpolate(lower, upper, e.fraction)))

@@ -23,8 +23,9 @@ import (
 type MeasuredRange struct {
 	FirstBlock, EndBlock int // half-open
 	Time                 time.Duration
-	MeanFactor           float64         // mean time over the median; 0 if unknown
-	savedBefore          []time.Duration // costs of its inner cuts, added up from the first; see SetPieces
+	MeanFactor           float64 // mean time over the median; 0 if unknown
+	// savedBefore[i] is the time that the first i cuts inside the piece save, those before its blocks 1 to i; see SetPieces.
+	savedBefore []time.Duration
 }
 
 // SetPieces stores the pieces (ranges of blocks that were measured in one run), those with the fewest blocks first, and
@@ -53,24 +54,26 @@ func (c *BatchCost) SetPieces(pieces []MeasuredRange, bytes []int64) {
 
 // savedTimes divides the time that a piece (a range of blocks measured in one run) saves against the sum of its blocks
 // among the cuts inside it, in proportion to weights, which has one for the cut after each block of the model. It
-// returns the prefix sums: entry i holds the savings of the cuts before block FirstBlock+1+i. No cut saves more than
-// the shorter of the two blocks beside it takes.
+// returns the prefix sums: entry i has what the first i cuts save, which are those before blocks FirstBlock+1 to
+// FirstBlock+i. No cut saves more than the shorter of the two blocks beside it takes. If the piece takes more time than
+// its blocks, the savings are negative.
 func (c *BatchCost) savedTimes(piece *MeasuredRange, weights []float64) []time.Duration {
 	n := piece.EndBlock - piece.FirstBlock - 1
 	maxSaved, cutWeights := make([]float64, n), weights[piece.FirstBlock:piece.FirstBlock+n]
 
-	// The time that the piece saves (excess), and the most that each cut may save.
-	excess := -float64(piece.Time)
+	// The time that the piece saves, the sum of its blocks less its own, and the most that each cut may save.
+	pieceSaves := -float64(piece.Time)
 	for i, b := range c.Blocks[piece.FirstBlock:piece.EndBlock] {
 		b = max(b, minBlock)
-		excess += float64(b)
+		pieceSaves += float64(b)
 		if i < n {
 			maxSaved[i] = float64(min(b, max(c.Blocks[piece.FirstBlock+i+1], minBlock)))
 		}
 	}
 
-	// The costs are min(maxSaved, factor · cutWeights).
-	factor := fillFactor(maxSaved, cutWeights, excess)
+	// A cut saves min(maxSaved, factor · weight), with the factor at which all cuts together save as much as the piece. If their
+	// limits are too low for that, it is infinite. Cuts of weight 0 save nothing; an infinite factor times 0 would be NaN.
+	factor := fillFactor(maxSaved, cutWeights, pieceSaves)
 	saved, sum := make([]time.Duration, n+1), 0.0
 	for i := range n {
 		if cutWeights[i] > 0 {
@@ -113,10 +116,14 @@ type RangeTimes struct {
 	starts, ends []time.Duration
 }
 
-// rangeTimes prepares the times of all ranges of a model's blocks at this batch size. If no range was measured in one
-// run, or only the whole model, the time of a range is the difference of two prefix sums, ends and starts, which is
-// faster than to look for the measured range that contains it. The time that the cuts inside the whole model save
-// (see SetPieces) is then taken off both sums.
+// rangeTimes prepares the times of all ranges of a model's blocks at this batch size. The time of a range is the sum of its
+// blocks, less what the cuts inside it save (see SetPieces) in the smallest piece (a range measured in one run) that
+// contains it. If nothing or only the whole model was measured in one run, that is a difference of two prefix sums:
+//
+//	ends[j] - starts[i],   starts[i] = sums[i] - savedBefore[i],   ends[j] = sums[j] - savedBefore[j-1]
+//
+// because the cuts inside the range i to j-1 are those before blocks i+1 to j-1. In all other cases starts and ends stay
+// nil, and RangeTimes looks for the smallest piece each time, which is slower.
 func (c *BatchCost) rangeTimes() RangeTimes {
 	n := len(c.Blocks)
 	t := RangeTimes{sums: make([]time.Duration, n+1), pieces: c.Pieces}
@@ -124,16 +131,17 @@ func (c *BatchCost) rangeTimes() RangeTimes {
 		t.sums[i+1] = t.sums[i] + max(d, minBlock)
 	}
 
-	// Without pieces, and with the whole model as the only one, times are differences. But the cuts may not be able to
-	// save all that the whole model saves, as each has a limit. Then its time is not a difference (the last condition).
+	// The whole model's own time was measured. It equals the difference only if the cuts save all that the whole model
+	// saves, which the limits of the cuts may prevent.
 	switch {
 	case len(c.Pieces) == 0:
 		t.starts, t.ends = t.sums, t.sums
 	case len(c.Pieces) == 1 && c.Pieces[0].EndBlock-c.Pieces[0].FirstBlock == n && t.sums[n]-c.Pieces[0].savedBefore[n-1] == c.Pieces[0].Time:
 		t.starts, t.ends = slices.Clone(t.sums), slices.Clone(t.sums)
+		savedBefore := c.Pieces[0].savedBefore
 		for i := range n {
-			t.starts[i] -= c.Pieces[0].savedBefore[i]
-			t.ends[i+1] -= c.Pieces[0].savedBefore[i]
+			t.starts[i] -= savedBefore[i]
+			t.ends[i+1] -= savedBefore[i]
 		}
 	}
 	return t
@@ -158,7 +166,10 @@ func (t *RangeTimes) timeFromPieces(firstBlock, endBlock int) time.Duration {
 		case p.FirstBlock == firstBlock && p.EndBlock == endBlock:
 			return p.Time
 		case endBlock-firstBlock > 1 && p.FirstBlock <= firstBlock && endBlock <= p.EndBlock:
-			return sum - (p.savedBefore[endBlock-1-p.FirstBlock] - p.savedBefore[firstBlock-p.FirstBlock])
+			// The cuts inside the range are those before blocks firstBlock+1 to endBlock-1.
+			savedToLast := p.savedBefore[endBlock-1-p.FirstBlock]
+			savedToFirst := p.savedBefore[firstBlock-p.FirstBlock]
+			return sum - (savedToLast - savedToFirst)
 		}
 	}
 	return sum

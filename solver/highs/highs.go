@@ -204,16 +204,21 @@ func solveEmpty(m *milp.Model) *milp.Solution {
 // solveUntilVerdict solves until there is a verdict. It guards against faults of HiGHS's presolve, which in 1.10.0
 // can call a feasible mixed-integer program infeasible, end in an error, or return a point that is no solution
 // (its issue 2388 and similar ones; the brute-force test finds small cases within seconds). In these three cases
-// the model is solved again without presolve. If the second run ends at a limit, the verdict of the first is kept.
-// If HiGHS calls the model unknown, the fallbacks are tried one after the other.
+// the model is solved again without presolve. If that run has no verdict, the fallbacks (other settings of HiGHS) are
+// tried one after the other. If the first run called the model infeasible, that stands unless a later run has a
+// solution. A panic in a callback of the caller (errCallback) is no fault of HiGHS: no further run is made, and without
+// a first result it is returned.
 func solveUntilVerdict(ctx context.Context, m *milp.Model, o *milp.Options) (*runResult, error) {
-	// The first run. It stands if it has a verdict that is above suspicion, or was without presolve anyway.
+	// The first run. It stands if it is above suspicion, or has a verdict and was without presolve anyway.
 	first, err := runOnce(ctx, m, o, fallback{})
 	if errors.Is(err, errCallback) {
 		return nil, err
 	}
-	if err == nil && (!needsSecondRun(m, first) || o.NoPresolve && !hasNoVerdict(first)) {
-		return first, nil
+	if err == nil {
+		aboveSuspicion, withoutPresolve := !needsSecondRun(m, first), o.NoPresolve && hasVerdict(first)
+		if aboveSuspicion || withoutPresolve {
+			return first, nil
+		}
 	}
 
 	// A second run without presolve.
@@ -227,17 +232,18 @@ func solveUntilVerdict(ctx context.Context, m *milp.Model, o *milp.Options) (*ru
 
 	second, secondErr := runOnce(ctx, m, &unpresolved, fallback{})
 
-	// Fallbacks (other settings of HiGHS), while there is no verdict.
+	// The fallbacks, while there is no verdict. Each takes the place of the second run, unless it fails by a fault of HiGHS.
 	for _, fallback := range fallbacks {
-		if errors.Is(secondErr, errCallback) || secondErr == nil && !hasNoVerdict(second) {
+		if errors.Is(secondErr, errCallback) || secondErr == nil && hasVerdict(second) {
 			break
 		}
-		if third, err := runOnce(ctx, m, &unpresolved, fallback); err == nil || errors.Is(err, errCallback) {
-			second, secondErr = third, err
+		if other, err := runOnce(ctx, m, &unpresolved, fallback); err == nil || errors.Is(err, errCallback) {
+			second, secondErr = other, err
 		}
 	}
 
-	// Combine both runs: their work adds up. A first verdict of infeasible stands unless the second run has a solution.
+	// Combine both runs: their work adds up. If the second run failed, the first stands. A first verdict of infeasible
+	// stands, too, unless the second run has a solution.
 	if first != nil {
 		if secondErr != nil {
 			return first, nil
@@ -275,13 +281,13 @@ func hasObjective(m *milp.Model) bool {
 	return false
 }
 
-// hasNoVerdict reports whether HiGHS ended without a verdict on the model.
-func hasNoVerdict(r *runResult) bool {
+// hasVerdict reports whether HiGHS ended with a verdict on the model, or at a limit.
+func hasVerdict(r *runResult) bool {
 	switch r.modelStatus {
 	case modelUnknown, modelSolveError, modelPresolveError, modelPostsolveError:
-		return true
+		return false
 	}
-	return false
+	return true
 }
 
 // needsSecondRun reports whether a result may be one of the faults that solveUntilVerdict guards against: an infeasible
@@ -293,5 +299,5 @@ func needsSecondRun(m *milp.Model, r *runResult) bool {
 	case modelOptimal:
 		return r.x == nil || !m.Check(m.Round(r.x)).OK() && !m.Check(r.x).OK()
 	}
-	return hasNoVerdict(r)
+	return !hasVerdict(r)
 }

@@ -18,19 +18,24 @@ import (
 // solveWithStart solves until there is a verdict, and makes sure that a start (a solution to start from) does not hide a
 // better solution. Solver.Solve calls it.
 //
-// Presolve can remove the whole objective of a mixed-integer program. Then every solution that it leaves is
-// equally good, and one of them is optimal. HiGHS 1.10.0 assumes that such an objective takes whole numbers only.
-// A worse start, which presolve has excluded, then counts as optimal unless some solution is better by 1 or more.
-// So the value of an optimum is compared with the value that presolve leaves. If it is worse, the model is solved
-// again without the start.
+// Presolve can remove the whole objective of a mixed-integer program. Then every solution that it leaves has the same
+// value, and one of them is optimal. HiGHS 1.10.0 assumes that such an objective takes whole numbers only. A worse
+// start, which presolve has excluded, then counts as optimal unless some solution is better by 1 or more. So if
+// presolve leaves a constant objective, the value of HiGHS's optimum is compared with that constant. If the optimum is
+// worse, the model is solved again without the start.
 func solveWithStart(ctx context.Context, m *milp.Model, o *milp.Options) (*runResult, error) {
 	r, err := solveUntilVerdict(ctx, m, o)
-	if err != nil || !r.mip || o.Start == nil || o.NoPresolve || r.modelStatus != modelOptimal || beatsStart(m, o.Start, r.objective) {
+	if err != nil {
 		return r, err
 	}
 
-	// Compare with the value that presolve leaves. It proves something only if it is a constant. A shortfall within the
-	// gaps of the options only changes the bound.
+	// Only an optimum that is no better than the start may be the start itself, and only presolve excludes a start.
+	mayBeWrong := r.mip && o.Start != nil && !o.NoPresolve && r.modelStatus == modelOptimal
+	if !mayBeWrong || beatsStart(m, o.Start, r.objective) {
+		return r, nil
+	}
+
+	// Compare with the value that presolve leaves. A shortfall within the gaps of the options only changes the bound.
 	presolved, err := presolveObjective(m, o)
 	if err != nil {
 		return nil, err
@@ -61,9 +66,10 @@ func beatsStart(m *milp.Model, start []float64, objective float64) bool {
 	return gain > 1e-6*max(1, math.Abs(startValue))
 }
 
-// solveWithoutStart solves again without the start, after a first run whose solution is worse than the value that presolve
-// leaves (bound). If it finds no solution, it returns the one of the first run with that bound. The status is then that of
-// a work limit, unless the second run ended by time or an interrupt.
+// solveWithoutStart solves the model again without the solution from which the first run started, because that solution
+// hides a better one (solveWithStart). bound is the value that all solutions have that presolve leaves, and so the optimum.
+// If it finds no solution, it returns the one of the first run with that bound. The status is then one that counts as a
+// work limit (modelSolutionLimit), unless the second run ended by time or an interrupt.
 func solveWithoutStart(ctx context.Context, m *milp.Model, o *milp.Options, first *runResult, bound float64) (*runResult, error) {
 	withoutStart := *o
 	withoutStart.Start = nil

@@ -6,6 +6,7 @@ const (
 	maxTerms   = 60   // of a sum whose terms fall like x^k / k!, for x of a few units
 	maxPlaces  = 2000 // with more places a server loses only what it has no time for
 	bisections = 50
+	maxValue   = 1e15 // of g: beyond it 1/g no longer counts beside the load
 )
 
 // LostShare returns the share of requests that a server turns away. Requests arrive as a Poisson process, `load`
@@ -23,29 +24,31 @@ func LostShare(load, places float64) float64 {
 }
 
 // workDistribution returns the function g(x) on which LostShare is built: if no request were turned away, P(V <= x) would
-// be in proportion to it, where V is the work that a request finds, in requests. load is how many times as fast as the
-// server works requests arrive. g has g(0) = 1 and g' = load (g(x) - g(x-1)); between the whole numbers n and n+1 that is
+// be in proportion to it, where V is the work that a request finds, in requests. load is the rate of arrivals over the
+// rate at which the server works. g has g(x) = 0 below 0, g(0) = 1, and g' = load (g(x) - g(x-1)). For a whole number n and
+// t up to 1 the solution of that is
 //
 //	g(n+t) = e^(load t) sum over k <= n of g(n-k) (-load t)^k / k!
 //
-// It goes up by whole numbers, and then by the rest of x; x counts as at most maxPlaces. If g is too large to matter, it
-// returns infinity.
+// The function computes g(1), g(2), … by this sum with t = 1, up to the whole part of x, and then g(x) with the rest of x
+// as t. An x above maxPlaces counts as maxPlaces. If g exceeds maxValue, it returns infinity.
 func workDistribution(load, x float64) float64 {
-	steps := int(min(x, maxPlaces))
-	var history [maxTerms + 1]float64 // g(n) at n modulo the length
+	x = min(x, maxPlaces)
+	wholePart := int(x)
+	var history [maxTerms + 1]float64 // the last values: g(n) at index n modulo the length
 	history[0] = 1
-	for n := range steps {
+	for n := range wholePart {
 		value := workDistributionStep(&history, n, load, 1)
-		if value > 1e15 {
+		if value > maxValue {
 			return math.Inf(1)
 		}
 		history[(n+1)%len(history)] = value
 	}
-	return workDistributionStep(&history, steps, load, min(x, maxPlaces)-float64(steps))
+	return workDistributionStep(&history, wholePart, load, x-float64(wholePart))
 }
 
-// workDistributionStep returns g(n+t), for t up to 1, from the values up to g(n), by the sum above. history has g(i) at
-// i modulo its length; the sum is cut off after maxTerms terms, which are then negligible.
+// workDistributionStep returns g(n+t), for t up to 1, from the values up to g(n), by the sum of workDistribution. history
+// has g(i) at index i modulo its length. The sum is cut off after maxTerms terms, which are then negligible because of k!.
 func workDistributionStep(history *[maxTerms + 1]float64, n int, load, t float64) float64 {
 	sum, factor := 0.0, 1.0
 	for k := 0; k <= min(n, maxTerms); k++ {

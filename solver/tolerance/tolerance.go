@@ -29,17 +29,18 @@ const (
 )
 
 // CorrelatedValues returns the mean, the deviation and the effective number of a list of values that come in runs of
-// the length `run`. Those of a run follow each other and are correlated. At a correlation r, n values are as good as
-// n(1-r)/(1+r) independent ones, and their mean varies as if each had (1+r)/(1-r) times the variance (Bayley and
-// Hammersley 1946, for a first-order autoregression). The deviations from their own mean show too little of that.
+// the length `run`, at least 2. Those of a run follow each other and are correlated. At a correlation r of neighbours, n
+// values are as good as n(1-r)/(1+r) independent ones, and their mean varies as if each had the variance v (1+r)/(1-r)
+// in place of v (Bayley and Hammersley 1946, for a first-order autoregression). So the mean has the variance
+// v (1+r)/(1-r) / n, by which the mean square of the deviations from it is less than v.
 //
-// An estimated correlation of n values is too small by about (1+3r)/n (Kendall 1954). The correction adds (2+3r)/n, which
-// is 1/n more and on the safe side: a larger correlation gives a larger deviation. The caller chooses that n, biasCount: the
-// length of a run is on the safe side, and the number of all values is not.
+// A correlation that is estimated from n values is too small by about (1+3r)/n (Kendall 1954). The correction adds
+// (2+3r)/biasCount. That is on the safe side if biasCount is the length of a run, since a larger correlation gives a
+// larger deviation. With the number of all values as biasCount the correlation may stay too small.
 func CorrelatedValues(list []float64, run, biasCount int) Values {
 	v := Values{Mean: stat.Mean(list, nil), N: float64(len(list)), EffectiveN: float64(len(list))}
 
-	// Estimate the correlation of neighbours, corrected for its bias.
+	// Estimate the correlation of neighbours, the mean product over the mean square, and correct it for its bias.
 	squares, products, pairs := 0.0, 0.0, 0.0
 	for i, x := range list {
 		squares += (x - v.Mean) * (x - v.Mean)
@@ -54,9 +55,10 @@ func CorrelatedValues(list []float64, run, biasCount int) Values {
 	r := products / squares * v.N / pairs
 	r = min(max(0, r+(2+3*r)/float64(biasCount)), maxCorrelation)
 
-	// Inflate the variance.
+	// Estimate the variance of a value from the squares, which are expected to sum to its (N - inflation)-fold, and inflate it.
 	inflation := (1 + r) / (1 - r)
-	v.Deviation = math.Sqrt(squares / max(v.N-inflation, 1) * inflation)
+	variance := squares / max(v.N-inflation, 1)
+	v.Deviation = math.Sqrt(variance * inflation)
 	v.EffectiveN = max(v.N/inflation, minEffectiveN)
 	return v
 }
@@ -73,13 +75,20 @@ func (v Values) ScaleCount(factor float64) Values {
 // compares their mean with the limit.
 func (v Values) SeldomAbove(limit, freshCount, chance, confidence float64) bool {
 	distance := limit - v.Mean
-	if v.Deviation == 0 || distance <= 0 {
-		return v.Deviation == 0 && distance >= 0
+	switch {
+	case v.Deviation == 0:
+		return distance >= 0
+	case distance <= 0:
+		return false
 	}
-	// Both distances are in standard errors of the mean: Mu is how far the true mean lies below a limit that fresh means
-	// exceed with just that chance, and the argument of the CDF is how far the measured mean lies below the limit.
+
+	// Suppose that the mean of fresh values exceeds the limit with just the given chance. Then the true mean lies criticalDistance
+	// deviations below the limit. The distance of the measured mean varies around that as a noncentral t, in standard errors of a
+	// mean of N values. If it is so large that it would hardly come about by chance, the true chance is smaller. The degrees of
+	// freedom are those of the deviation, which EffectiveN independent values would determine as well.
 	root := math.Sqrt(v.N)
-	t := distuv.NoncentralT{Nu: v.EffectiveN - 1, Mu: deviationsAbove(chance) / math.Sqrt(freshCount) * root}
+	criticalDistance := deviationsAbove(chance) / math.Sqrt(freshCount)
+	t := distuv.NoncentralT{Nu: v.EffectiveN - 1, Mu: criticalDistance * root}
 	return t.CDF(distance/v.Deviation*root) >= confidence
 }
 

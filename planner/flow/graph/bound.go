@@ -9,16 +9,19 @@ import (
 )
 
 // objectiveBound returns a bound of the objective that holds for every plan: no plan reaches a larger rate
-// factor, or a lower price. It leaves out all waits. A request in time spends at most its SLO in batches,
-// so the mean over all requests does too, and batches of any sizes may be mixed. A plan may give up a share
-// of 1 - attainment of the requests, so the paths through modules with so few visitors have no deadline,
-// and the rate factor may be larger by 1/attainment. If no bound is known, it returns NaN.
+// factor (common to all rates), or a lower price. If no bound is known, it returns NaN.
 //
-// It is a linear program over the rates f of each choice at each level, with the rate factor F:
+// It leaves out all waits. A request in time spends at most its SLO in batches, so the mean over all requests
+// in time does too, and batches of any sizes may be mixed. A plan only has to serve a share of its requests in
+// time, which is the attainment. So F, the factor on the rates that are served in time, is the attainment times
+// the rate factor. A path that at most 1 - attainment of the requests take has no deadline: all of them may be late.
+//
+// It is a linear program over the rates f of each choice at each level:
 //
 //	Σ over a path of maxTime(level)·f ≤ F·SLO;   Σ_k rate(template)·devices ≥ Σ f of that level
 //
-// For prices, F is the attainment, and the devices of each kind are whole.
+// For throughput, F is maximized in parts of maxFactor, an upper bound of it. For prices, the rate factor is 1, so F is
+// the attainment, and the devices of each kind are whole.
 func (r *resolvedProblem) objectiveBound(ctx context.Context, solver milp.Solver, attainment float64) (float64, error) {
 	b := &fluidProgram{problem: r.problem, m: milp.New("bound of applications"), attainment: attainment, fixedRates: r.objective != "throughput", maxFactor: 1}
 	if !b.fixedRates {
@@ -32,17 +35,21 @@ func (r *resolvedProblem) objectiveBound(ctx context.Context, solver milp.Solver
 	for a := range r.problem.apps {
 		b.addApplication(&r.problem.apps[a])
 	}
+	// sol.Bound holds with any gap. With a small part of the plan's gap it is also close.
 	sol, err := solver.Solve(ctx, b.m, milp.Options{Gap: r.input.Values.Number("gap") / 4, Seed: int32(r.input.Seed % math.MaxInt32)})
 	if err != nil {
 		return math.NaN(), fmt.Errorf("bounding applications: %w", err)
 	}
 	switch {
 	case sol.Status == milp.Infeasible || !sol.Feasible():
+		// Whether there is a plan is not the question here: the caller has one.
 		return math.NaN(), nil
 	case b.fixedRates:
 		return sol.Bound, nil
 	}
-	return sol.Bound * b.maxFactor * (1 + 1e-7) / attainment, nil
+	// The program gives F in parts of maxFactor. Its rows hold only up to the solver's tolerance of 1e-7.
+	maxServedFactor := sol.Bound * b.maxFactor * (1 + 1e-7)
+	return maxServedFactor / attainment, nil
 }
 
 // fluidProgram is the program of a bound without queueing. Rates are in units of maxFactor.
@@ -99,9 +106,12 @@ func (b *fluidProgram) addDevices() {
 	}
 }
 
-// addApplication adds to the bound's program the rates at which each choice of a module (a model that can do its task) runs at each level
-// (a limit on batch times), in parts of maxFactor. Those of a module sum to the factor of all rates. On average over the requests, paths
-// keep the SLO and the accuracy its floor.
+// addApplication adds to the bound's program the rates f at which each choice of a module (a model that can do its task) runs at each level
+// (a limit on batch times). They count like the variable factor, in parts of the largest rate factor, and those of a module sum to it. The
+// rows levelCapacity, in which addDevices has what the devices of a level carry, must not fall below 0 with these rates taken off.
+//
+// Every request in time keeps the SLO on its path, and the accuracy has its floor. So both hold on average over the requests, which is
+// all that the rows demand.
 func (b *fluidProgram) addApplication(app *app) {
 	times := make([][]milp.Term, len(app.modules)) // in batches, by module
 	var losses []milp.Term
@@ -120,7 +130,7 @@ func (b *fluidProgram) addApplication(app *app) {
 		}
 	}
 
-	// The paths whose requests may not all be given up.
+	// A share of 1 - attainment of the requests may be late. A path that at most so many take has no deadline.
 	for _, path := range app.paths {
 		if app.isRarePath(path, 1-b.attainment) {
 			continue
@@ -133,6 +143,7 @@ func (b *fluidProgram) addApplication(app *app) {
 		}
 	}
 	if app.accuracyFloor > 0 {
+		// As logarithms: Σ loss·f ≤ -ln(floor)·factor, with a tolerance.
 		b.m.AddLE("accuracy of "+app.name, 1e-9, append(losses, milp.Term{Var: b.factor, Coef: math.Log(app.accuracyFloor)})...)
 	}
 }

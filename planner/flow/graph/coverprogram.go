@@ -126,7 +126,7 @@ func (x *coverProgram) addDeployment(s *moduleSet, c *deployment) {
 // budgetShare returns the part of a path's budget that the modules of s on that path take at a level.
 func (x *coverProgram) budgetShare(s *moduleSet, level int, use pathUse) float64 {
 	maxTime := x.problem.models[s.model].levels[level].maxTime
-	return float64(terms.BatchTimesPerModule*use.modules) * maxTime.Seconds() / max(x.layout.paths[use.path].budget.Seconds(), 1e-9)
+	return float64(terms.BatchTimesPerModule*use.moduleCount) * maxTime.Seconds() / max(x.layout.paths[use.path].budget.Seconds(), 1e-9)
 }
 
 // solve solves the linear program and adds deployments of negative reduced cost (those that could improve it) until there are none. It
@@ -160,33 +160,40 @@ type rowDuals []float64
 // off.
 func (d rowDuals) ofLimit(row milp.Row) float64 { return min(0, d[row]) }
 
-// priceAll computes the reduced costs of all deployments under the duals of a solution: how much dearer a plan gets at least if it has
-// the deployment. Per module set and level, it adds to the program the deployment with the most negative one, which may improve it most,
-// and returns how many it added. It also sets lowerBound, by Lagrange's relaxation, which is valid for any duals of the right sign.
+// priceAll sets, by the duals of a solution of the program, lowerBound and the reduced cost of every deployment: a plan costs at least
+// lowerBound, and at least lowerBound + reducedCost if it has the deployment. Per module set and level, it adds to the program the
+// deployment with the most negative reduced cost, which may improve it most, and returns how many it added.
+//
+// The bound is that of Lagrange's relaxation, which holds for any duals of the right sign. If a plan breaks no row, its cost is at least
+//
+//	dualValue + Σ over its deployments of (cost - Σ over rows of dual·coefficient),
+//
+// and the difference in brackets is the deployment's reduced cost before the last step of this function.
 func (x *coverProgram) priceAll(duals rowDuals) int {
 	poolDuals := x.poolDuals(duals)
 	x.lowerBound = x.dualValue(duals, poolDuals)
 
-	// A device costs the dual of its pool and its price in the objective.
-	deviceCosts := poolDuals
-	if !x.minimizeShare {
-		for k := range deviceCosts {
+	// A device costs the dual of its pool and, if the objective is the price, its price.
+	deviceCosts := make([]float64, len(poolDuals))
+	for k := range deviceCosts {
+		deviceCosts[k] = poolDuals[k]
+		if !x.minimizeShare {
 			deviceCosts[k] += x.problem.pools[k].price
 		}
 	}
 
-	// Price the deployments set by set, and find the least reduced cost of each model.
+	// Set the reduced costs set by set, and find the least one of each model, at most 0.
 	minReducedCost, added := make([]float64, len(x.problem.models)), 0
 	for i := range x.layout.moduleSets {
 		s := &x.layout.moduleSets[i]
-		added += x.addViolated(s, deviceCosts, duals)
+		added += x.priceModuleSet(s, deviceCosts, duals)
 		for c := range s.deployments {
 			minReducedCost[s.model] = min(minReducedCost[s.model], s.deployments[c].reducedCost)
 		}
 	}
 
-	// A model has at most one deployment, so the bound falls by the least reduced cost of each model, if
-	// that is negative. The reduced costs are relative to that bound.
+	// A plan has at most one deployment of each model, so in the worst case the one of the least reduced cost, if that is negative. The
+	// bound counts it for every model. So a plan with another deployment of the model is dearer than the bound by the difference.
 	for _, reducedCost := range minReducedCost {
 		x.lowerBound += reducedCost
 	}
@@ -216,8 +223,9 @@ func (x *coverProgram) poolDuals(duals rowDuals) []float64 {
 	return poolDuals
 }
 
-// dualValue returns the sum of all rows' right-hand sides times their duals, from which the lower bound starts.
-// If the share of the pools is minimized, the right-hand sides of the pools are 0.
+// dualValue returns the sum of all rows' right-hand sides times their duals, which is the part of priceAll's lower bound that does not
+// depend on deployments. poolDuals has the negated duals of the pools' rows, so these are subtracted. If the share of the pools is
+// minimized, the right-hand sides of the pools are 0.
 func (x *coverProgram) dualValue(duals rowDuals, poolDuals []float64) float64 {
 	sum := 0.0
 	if !x.minimizeShare {
@@ -225,6 +233,7 @@ func (x *coverProgram) dualValue(duals rowDuals, poolDuals []float64) float64 {
 			sum -= dual * float64(x.problem.pools[k].count)
 		}
 	}
+	// The right-hand sides of the next three kinds of rows are 1. The first are equations, so their duals have any sign.
 	for _, row := range x.servedOnce {
 		sum += duals[row]
 	}
@@ -245,17 +254,20 @@ func (x *coverProgram) dualValue(duals rowDuals, poolDuals []float64) float64 {
 // maxCost.
 const priceTolerance = 1e-7
 
-// addViolated computes the reduced cost of every deployment of module set s (how much dearer a plan gets with it, by the duals),
+// priceModuleSet sets the reduced cost of every deployment (a level, which limits batch times, and devices) of module set s, the modules
+// that one model serves together:
 //
-//	reducedCost = setDual - Σ_path dual(path)·budgetShare(level, path) + Σ_pool deviceCost(pool)·devices(pool),
+//	reducedCost = commonCost - Σ_path dual(path)·budgetShare(level, path) + Σ_pool deviceCost(pool)·devices(pool)
 //
-// and adds to the program, for every level (limit on batch times), the deployment with the least of them if that is negative. It returns
-// how many it added. deviceCosts has, by pool, the price of a device plus its dual.
-func (x *coverProgram) addViolated(s *moduleSet, deviceCosts []float64, duals rowDuals) int {
-	setDual, added := x.setDual(s, duals), 0
+// budgetShare is the part of the path's time that the modules take at the level, and deviceCosts has, by pool, the price of a device plus
+// its dual. For every level it adds to the program the deployment with the least reduced cost if that is negative by more than rounding:
+// then it may lower the program's cost. It returns how many it added.
+func (x *coverProgram) priceModuleSet(s *moduleSet, deviceCosts []float64, duals rowDuals) int {
+	commonCost, added := x.commonCost(s, duals), 0
+	// sameLevel has all deployments of one level.
 	for sameLevel := range byLevel(s.deployments) {
 		// What the paths' budgets cost is the same for all deployments of a level.
-		levelCost := setDual
+		levelCost := commonCost
 		for _, use := range s.pathUses {
 			levelCost -= duals.ofLimit(x.pathBudget[use.path]) * x.budgetShare(s, sameLevel[0].level, use)
 		}
@@ -280,15 +292,16 @@ func (x *coverProgram) addViolated(s *moduleSet, deviceCosts []float64, duals ro
 	return added
 }
 
-// setDual returns what all deployments of module set s pay alike by the duals, as a part of their reduced cost:
-// for deploying the model and for accuracy, less what serving their modules is worth.
-func (x *coverProgram) setDual(s *moduleSet, duals rowDuals) float64 {
+// commonCost returns the part of the reduced cost that all deployments of module set s have in common: what they pay for deploying the
+// model and for accuracy, less what serving their modules is worth. A row that is an upper limit has a dual of at most 0, by which
+// its use is paid for. The row of a module is an equation, whose dual is as it is, and positive if serving the module lowers the cost.
+func (x *coverProgram) commonCost(s *moduleSet, duals rowDuals) float64 {
 	sum := -duals.ofLimit(x.deployedOnce[s.model])
 	for _, t := range s.members {
 		sum -= duals[x.servedOnce[t.module]]
 	}
 	for a, row := range x.accuracyFloor {
-		if row >= 0 {
+		if row >= 0 { // the application has a floor
 			sum -= duals.ofLimit(row) * s.accuracyLoss[a]
 		}
 	}

@@ -26,8 +26,9 @@ type servedModule struct{ module, app, indexInApp, choice int }
 
 // pathUse says how many modules of a set lie on a path.
 type pathUse struct {
-	path, modules int
-	minTime       time.Duration // the least time that they can take together, set by deploymentSearch.startBudgets
+	path        int
+	moduleCount int           // modules of the set on the path
+	minTime     time.Duration // the least time that they can take together, set by deploymentSearch.startBudgets
 }
 
 // deployment is a level, and devices that together carry the rate of a module set.
@@ -147,7 +148,7 @@ func (y *moduleLayout) newModuleSet(u int, members []servedModule) moduleSet {
 			n += int(s.modules >> module & 1)
 		}
 		if n > 0 {
-			s.pathUses = append(s.pathUses, pathUse{path: w, modules: n})
+			s.pathUses = append(s.pathUses, pathUse{path: w, moduleCount: n})
 		}
 	}
 	return s
@@ -165,8 +166,9 @@ func (y *moduleLayout) listDeployments(factor float64) bool {
 			devices: make([]int32, len(y.problem.pools)), maxListed: remaining, listed: s.deployments[:0],
 		}
 		for lister.level = range lister.model.levels {
-			lister.chooseDevices(0, lister.requiredRate, false)
+			lister.chooseDevices(0, lister.requiredRate, false) // from the first pool on, with no device chosen yet
 		}
+		// The lister stops once it has one more than it may.
 		if s.deployments = lister.listed; len(lister.listed) > remaining {
 			return false
 		}
@@ -199,29 +201,28 @@ func (l *deploymentLister) chooseDevices(k int, missingRate float64, anyChosen b
 	}
 
 	// If all devices of the remaining pools cannot carry the missing rate, there is nothing to list.
-	templates, r := l.model.levels[l.level].templates, 0.0
+	templates, remainingRate := l.model.levels[l.level].templates, 0.0
 	for i := k; i < len(templates); i++ {
-		r += templates[i].rate * float64(l.problem.pools[i].count)
+		remainingRate += templates[i].rate * float64(l.problem.pools[i].count)
 	}
-	if r < missingRate {
+	if remainingRate < missingRate {
 		return
 	}
 
-	// The last pool needs at least as many devices as carry the rest; with any pool, more devices than that
-	// can be spared.
-	r = templates[k].rate
+	// The last pool needs at least as many devices as carry the missing rate.
+	deviceRate := templates[k].rate
 	minDevices := 0
-	if k == len(l.devices)-1 && r > 0 {
-		minDevices = int(math.Ceil(missingRate/r - 1e-12))
+	if k == len(l.devices)-1 && deviceRate > 0 {
+		minDevices = int(math.Ceil(missingRate/deviceRate - 1e-12))
 	}
 	for n := minDevices; n <= l.problem.pools[k].count; n++ {
-		if n > 0 && r == 0 {
-			break
+		if n > 0 && deviceRate == 0 {
+			break // the pool cannot run the level
 		}
 		l.devices[k] = int32(n)
-		l.chooseDevices(k+1, missingRate-float64(n)*r, anyChosen || n > 0)
-		if float64(n)*r >= missingRate && n > 0 {
-			break
+		l.chooseDevices(k+1, missingRate-float64(n)*deviceRate, anyChosen || n > 0)
+		if float64(n)*deviceRate >= missingRate && n > 0 {
+			break // a further device could be spared
 		}
 	}
 	l.devices[k] = 0

@@ -148,22 +148,22 @@ func (d *deploymentSearch) serveNextModule(servedModules uint64, partialPrice fl
 	}
 
 	// Candidates come by rising reduced cost, so the first one that is too dear ends the loop.
-	for _, t := range d.candidates[module] {
+	for _, c := range d.candidates[module] {
 		if d.remainingSteps--; d.remainingSteps <= 0 {
 			return true
 		}
-		nextPrice := partialPrice + t.deployment.reducedCost
+		nextPrice := partialPrice + c.deployment.reducedCost
 		if nextPrice > d.maxPrice+d.priceTolerance() {
 			return false
 		}
-		if d.deployedModels[t.set.model] || t.set.modules&servedModules != 0 || !d.fitsRemaining(t) {
+		if d.deployedModels[c.set.model] || c.set.modules&servedModules != 0 || !d.fitsRemaining(c) {
 			continue
 		}
-		d.apply(t, 1)
-		d.chosen = append(d.chosen, t)
-		done := d.serveNextModule(servedModules|t.set.modules, nextPrice)
+		d.apply(c, 1)
+		d.chosen = append(d.chosen, c)
+		done := d.serveNextModule(servedModules|c.set.modules, nextPrice)
 		d.chosen = d.chosen[:len(d.chosen)-1]
-		d.apply(t, -1)
+		d.apply(c, -1)
 		if done {
 			return true
 		}
@@ -171,24 +171,22 @@ func (d *deploymentSearch) serveNextModule(servedModules uint64, partialPrice fl
 	return false
 }
 
-// fitsRemaining returns whether the free devices, the slack of the paths' time budgets and the accuracy floors allow candidate t (a
+// fitsRemaining returns whether the free devices, the slack of the paths' time budgets and the accuracy floors allow candidate c (a
 // module set with one of its deployments) beside those that are chosen.
-func (d *deploymentSearch) fitsRemaining(t candidate) bool {
-	for k, n := range t.deployment.devices {
+func (d *deploymentSearch) fitsRemaining(c candidate) bool {
+	for k, n := range c.deployment.devices {
 		if int(n) > d.remainingDevices[k] {
 			return false
 		}
 	}
 
-	// The slack counts the least time of the set's modules already, so only what exceeds it must fit.
-	maxTime := d.problem.models[t.set.model].levels[t.deployment.level].maxTime
-	for i := range t.set.pathUses {
-		w := &t.set.pathUses[i]
-		if d.pathSlack[w.path] < time.Duration(terms.BatchTimesPerModule*w.modules)*maxTime-w.minTime {
+	for i := range c.set.pathUses {
+		use := &c.set.pathUses[i]
+		if d.pathSlack[use.path] < d.slackUse(c, use) {
 			return false
 		}
 	}
-	for a, loss := range t.set.accuracyLoss {
+	for a, loss := range c.set.accuracyLoss {
 		if loss > 0 && d.problem.apps[a].accuracyFloor > 0 && d.accuracyLoss[a]+loss > d.problem.apps[a].accuracyAllowance() {
 			return false
 		}
@@ -196,33 +194,44 @@ func (d *deploymentSearch) fitsRemaining(t candidate) bool {
 	return true
 }
 
+// slackUse returns how much of a path's slack candidate c takes by its modules on the path: the time that they take there beyond their
+// least times, which pathSlack counts already.
+func (d *deploymentSearch) slackUse(c candidate, use *pathUse) time.Duration {
+	maxTime := d.problem.models[c.set.model].levels[c.deployment.level].maxTime
+	return time.Duration(terms.BatchTimesPerModule*use.moduleCount)*maxTime - use.minTime
+}
+
 // apply takes the devices, times and accuracy of a candidate (a module set with a deployment) from those that are left, and marks its
 // model as deployed, with sign 1 when the search chooses it. With sign -1 it gives them back.
-func (d *deploymentSearch) apply(t candidate, sign int) {
-	for k, n := range t.deployment.devices {
+func (d *deploymentSearch) apply(c candidate, sign int) {
+	for k, n := range c.deployment.devices {
 		d.remainingDevices[k] -= sign * int(n)
 	}
-	maxTime := d.problem.models[t.set.model].levels[t.deployment.level].maxTime
-	for i := range t.set.pathUses {
-		w := &t.set.pathUses[i]
-		d.pathSlack[w.path] -= time.Duration(sign) * (time.Duration(terms.BatchTimesPerModule*w.modules)*maxTime - w.minTime)
+	for i := range c.set.pathUses {
+		use := &c.set.pathUses[i]
+		d.pathSlack[use.path] -= time.Duration(sign) * d.slackUse(c, use)
 	}
-	for a, loss := range t.set.accuracyLoss {
+	for a, loss := range c.set.accuracyLoss {
 		d.accuracyLoss[a] += float64(sign) * loss
 	}
-	d.deployedModels[t.set.model] = sign > 0
+	d.deployedModels[c.set.model] = sign > 0
 }
 
 // keepIfBest is called when every module is served: it stores the chosen deployments as bestSolution if they are the best so far, by the
-// least price, then by the fewest devices, and lowers maxPrice to their price. It returns true if the search may end, because any plan is
-// enough.
+// least price, then by the fewest devices, and lowers maxPrice to their price. It returns true if the search may end: with stopAtFirst, as
+// soon as one solution is stored.
+//
+// With minimizeShare, maxPrice limits the share of the pools that a solution takes, not its price. A solution that fits the devices takes
+// at most all of them, so there is nothing to test or to lower.
 func (d *deploymentSearch) keepIfBest() bool {
 	s := d.chosenSolution()
 	price, n := d.problem.price(s), s.deviceCount()
 	if !d.covers.minimizeShare && price > d.maxPrice+d.priceTolerance() {
-		return false // the reduced costs sum to less than the true cost
+		return false // serveNextModule tested only a lower bound of the price
 	}
-	if d.bestSolution == nil || price < d.bestPrice-d.priceTolerance() || price <= d.bestPrice+d.priceTolerance() && n < d.bestDevices {
+	cheaper := price < d.bestPrice-d.priceTolerance()
+	asCheap := price <= d.bestPrice+d.priceTolerance()
+	if d.bestSolution == nil || cheaper || asCheap && n < d.bestDevices {
 		d.bestSolution, d.bestPrice, d.bestDevices = s, price, n
 		if !d.covers.minimizeShare {
 			d.maxPrice = price

@@ -16,6 +16,14 @@ var errTooManyDeployments = errors.New("too many covers")
 // maxSearchSteps limits one search over deployments.
 const maxSearchSteps = 6_000_000
 
+// Objectives of a program over deployments, and aims of a search among these.
+const (
+	minimizeShare = true  // the least share of the pools that the rates take. Above 1 the rates are out of reach.
+	minimizePrice = false // the least price of the devices
+	anyPlan       = true  // the search stops at the first plan
+	bestPlan      = false // the search looks for the cheapest plan
+)
+
 // deploymentSolver solves a problem by listing its deployments. rounds counts solves of linear programs,
 // steps those of searches.
 type deploymentSolver struct {
@@ -70,12 +78,13 @@ type rateSearch struct {
 // throughput finds the largest rate factor (a common factor on the rates of all applications) that the devices
 // carry within all deadlines: it narrows the range between a plan's factor and a bound from both sides.
 func (l *deploymentSolver) throughput(ctx context.Context) (*solveResult, error) {
-	// Find any plan at all: at factor 0, one device per model is enough.
-	x, err := l.solveCoverProgram(ctx, 0, true)
+	// Find any plan at all: at factor 0, one device per model is enough. It may take all of the pools, a share of 1. If the search
+	// has gone through all deployments (done) without a plan, there is none. Otherwise it ran out of steps.
+	x, err := l.solveCoverProgram(ctx, 0, minimizeShare)
 	if err != nil {
 		return nil, err
 	}
-	d, done := l.searchDeployments(x, 1, true)
+	d, done := l.searchDeployments(x, 1, anyPlan)
 	switch {
 	case d.bestSolution == nil && done:
 		return nil, terms.ErrNoPlan
@@ -94,7 +103,8 @@ func (l *deploymentSolver) throughput(ctx context.Context) (*solveResult, error)
 
 	// Say why the search ended.
 	result := &solveResult{solution: c.bestSolution, value: c.foundFactor, bound: max(c.provenBound, c.foundFactor)}
-	if result.stoppedBy = result.stopReason(l.search.gap); err != nil {
+	result.stoppedBy = result.stopReason(l.search.gap)
+	if err != nil { // ctx has ended, see above
 		result.stoppedBy = milp.StoppedByInterrupt
 	}
 	return result, nil
@@ -119,68 +129,77 @@ func (p *problem) factorCeiling() float64 {
 }
 
 // lowerProvenBound lowers provenBound, the proven bound on the rate factor: at a factor where the linear program over deployments takes
-// more than all devices, no plan exists. It narrows in on the least such factor, and sets maxFactor to it.
+// more than all devices, no plan exists. It narrows in on the least such factor, to within a small part of the requested gap, and sets
+// maxFactor to it.
 func (c *rateSearch) lowerProvenBound(ctx context.Context) error {
-	tolerance, feasibleFactor, f := max(c.solver.search.gap/8, 2e-4), c.foundFactor, c.provenBound
+	tolerance := max(c.solver.search.gap/8, 2e-4)
+	// fitFactor is the largest factor known to fit the devices in the linear program. A plan need not exist there.
+	fitFactor, f := c.foundFactor, c.provenBound
 	// Each factor is closer to the least one that is out of reach. The limit only guards against slow progress.
 	for range 20 {
-		x, err := c.solver.solveCoverProgram(ctx, f, true)
+		x, err := c.solver.solveCoverProgram(ctx, f, minimizeShare)
 		if err != nil {
 			return err
 		}
 
-		// If the program takes more than all pools, the factor is out of reach.
+		// x.lowerBound is the least share of the pools that the rates take. Above 1 the factor is out of reach.
 		if x.lowerBound > 1+1e-7 {
 			c.provenBound = f
 		} else {
-			feasibleFactor = max(feasibleFactor, f)
+			fitFactor = max(fitFactor, f)
 		}
-		if c.provenBound <= feasibleFactor*(1+tolerance) {
+		if c.provenBound <= fitFactor*(1+tolerance) {
 			break
 		}
 
-		// Try next where the share of the pools would be 1 if it grew in proportion to the factor. If that
-		// is outside of the range, take the geometric mean.
-		if f = f / max(x.lowerBound, .05) * (1 + tolerance/2); f <= feasibleFactor || f >= c.provenBound {
-			f = math.Sqrt(feasibleFactor * c.provenBound)
+		// Try next where the share of the pools would be 1 if it grew in proportion to the factor, and half a tolerance above, so that
+		// the factor is probably out of reach. A step up is at most twentyfold. If that is outside of the range, take the geometric mean.
+		f = f / max(x.lowerBound, .05) * (1 + tolerance/2)
+		if f <= fitFactor || f >= c.provenBound {
+			f = math.Sqrt(fitFactor * c.provenBound)
 		}
 	}
 	c.maxFactor = c.provenBound
 	return nil
 }
 
-// raiseFoundFactor looks for plans at rate factors (common to all rates) between the best one found and maxFactor, until the gap is small
-// enough. At each factor it lists the deployments anew and searches them. A plan raises foundFactor; a factor without one lowers
-// maxFactor and, if that is proven, provenBound.
+// raiseFoundFactor looks for plans at rate factors (common to all rates) between foundFactor, the best one found, and maxFactor, until the
+// gap is small enough. At each factor it lists the deployments anew and searches them. A plan raises foundFactor. A factor without one
+// lowers maxFactor.
+//
+// It also lowers provenBound, above which no plan exists, if the search went through all deployments. A search that runs out of steps
+// proves nothing: maxFactor falls below provenBound, and as factors in between then stay open, later searches prove nothing either.
 func (c *rateSearch) raiseFoundFactor(ctx context.Context) error {
 	relativeStep, anyFound := max(c.solver.search.gap/4, 1e-3), false
 	// The range of factors shrinks with each try. The limit only guards against slow progress.
 	for range 200 {
-		// Choose the next factor: first just below maxFactor, in growing steps; once a plan was found
-		// there, halve the range.
-		nextFactor := max(c.foundFactor/(1-c.solver.search.gap), c.foundFactor*(1+1e-7))
-		if nextFactor >= c.maxFactor {
+		// A factor below leastFactor is not worth a try: from foundFactor to there is less than the gap or, with a gap of 0, rounding.
+		leastFactor := max(c.foundFactor/(1-c.solver.search.gap), c.foundFactor*(1+1e-7))
+		if leastFactor >= c.maxFactor {
 			return nil
 		}
-		f := max(nextFactor, c.maxFactor*(1-relativeStep))
+
+		// Choose the next factor: first just below maxFactor, in steps that double. Once a plan was found there, take the geometric
+		// mean of the range's ends.
+		f := max(leastFactor, c.maxFactor*(1-relativeStep))
 		if anyFound {
-			f = max(nextFactor, math.Sqrt(c.foundFactor*c.maxFactor))
+			f = max(leastFactor, math.Sqrt(c.foundFactor*c.maxFactor))
 		}
-		x, err := c.solver.solveCoverProgram(ctx, f, true)
+		x, err := c.solver.solveCoverProgram(ctx, f, minimizeShare)
 		if err != nil {
 			return err
 		}
 
-		// Found: the factor rises. Proven that there is none: the bound falls, if nothing above was left
-		// open. Else only maxFactor falls.
-		d, done := c.solver.searchDeployments(x, 1, true)
+		// done says that the search went through all deployments.
+		d, done := c.solver.searchDeployments(x, 1, anyPlan)
+		noneOpenAbove := c.provenBound == c.maxFactor
 		switch {
 		case d.bestSolution != nil:
 			c.bestSolution, c.foundFactor, anyFound = d.bestSolution, max(c.foundFactor, c.solver.search.problem.rateFactor(d.bestSolution)), true
 			if c.solver.search.onImproved != nil {
 				c.solver.search.onImproved(c.foundFactor, c.provenBound)
 			}
-		case done && c.provenBound == c.maxFactor:
+		case done && noneOpenAbove:
 			c.provenBound, c.maxFactor = f, f
 		default:
 			c.maxFactor = f
@@ -194,18 +213,22 @@ func (c *rateSearch) raiseFoundFactor(ctx context.Context) error {
 // the price. The price that it allows rises from the bound of the linear program until the search finds a plan. If there is none, it
 // returns terms.ErrNoPlan.
 func (l *deploymentSolver) cheapest(ctx context.Context) (*solveResult, error) {
-	x, err := l.solveCoverProgram(ctx, 1, false)
+	x, err := l.solveCoverProgram(ctx, 1, minimizePrice)
 	if err != nil {
 		return nil, err
 	}
 
 	// The linear program gives the bound. Allow more and more above it until a plan is found. A search that
-	// is done without a plan proves that there is none up to its limit, which is then the bound.
-	bound, maxPrice := x.lowerBound, x.maxCost()*(1+1e-9)
-	firstAllowance := max(l.search.gap, .005) / 2 * max(x.lowerBound, maxPrice*1e-6) // half the gap of the bound, and never 0
+	// is done (has gone through all deployments) without a plan proves that there is none up to its limit, which is then
+	// the bound. Of the plans up to the limit, the search keeps the cheapest, and of these the one with the fewest devices.
+	bound, maxPrice := x.lowerBound, x.maxCost()*(1+1e-9) // the price of all devices
+
+	// The first allowance is half of the requested gap, at least .005, of the bound. As the bound may be 0, a small part of the price of
+	// all devices is the least that counts.
+	firstAllowance := max(l.search.gap, .005) / 2 * max(x.lowerBound, maxPrice*1e-6)
 	for priceAllowance := firstAllowance; x.lowerBound <= maxPrice; priceAllowance *= 2 {
 		limit := min(maxPrice, x.lowerBound+priceAllowance)
-		d, done := l.searchDeployments(x, limit, false)
+		d, done := l.searchDeployments(x, limit, bestPlan)
 		switch {
 		case d.bestSolution != nil:
 			result := &solveResult{solution: d.bestSolution, value: l.search.problem.price(d.bestSolution), bound: bound, stoppedBy: milp.StoppedByWork}
@@ -226,26 +249,27 @@ func (l *deploymentSolver) cheapest(ctx context.Context) (*solveResult, error) {
 }
 
 // raiseRateAtSamePrice replaces, in result, a cheapest plan by the one with the highest rate of those that have no higher price and no
-// more devices, as far as a few tries find one. It halves the range of rate factors between the plan's own and twice that, and leaves the
-// plan if anything fails.
+// more devices, as far as a few tries find one. It tries the geometric mean of a range of rate factors, which goes from the plan's own
+// factor to twice that at first, and goes on in the part above or below. If anything fails, it leaves the plan.
 func (l *deploymentSolver) raiseRateAtSamePrice(ctx context.Context, result *solveResult) {
-	carriedFactor := l.search.problem.rateFactor(result.solution)
+	carriedFactor, maxPrice := l.search.problem.rateFactor(result.solution), result.value*(1+1e-9)
 	for maxFactor := 2 * carriedFactor; maxFactor > carriedFactor*1.01; {
 		f := math.Sqrt(carriedFactor * maxFactor)
-		x, err := l.solveCoverProgram(ctx, f, false)
+		x, err := l.solveCoverProgram(ctx, f, minimizePrice)
 		if err != nil {
 			return
 		}
-		maxFactor = f
-		if x.lowerBound > result.value*(1+1e-9) {
+		if x.lowerBound > maxPrice {
+			maxFactor = f
 			continue
 		}
-		// If there is such a plan at f, the upper end of the range becomes again what it was before this try: f is the geometric
-		// mean of both ends.
-		d, _ := l.searchDeployments(x, result.value*(1+1e-9), false)
-		if d.bestSolution != nil && d.bestPrice <= result.value*(1+1e-9) && d.bestDevices <= result.solution.deviceCount() {
-			maxFactor = f * f / carriedFactor
-			result.solution, carriedFactor = d.bestSolution, l.search.problem.rateFactor(d.bestSolution)
+		d, _ := l.searchDeployments(x, maxPrice, bestPlan)
+		if d.bestSolution == nil || d.bestPrice > maxPrice || d.bestDevices > result.solution.deviceCount() {
+			maxFactor = f
+			continue
 		}
+		// There is such a plan at f. The upper end of the range stays, up to rounding, as f² = carriedFactor · maxFactor.
+		maxFactor = f * f / carriedFactor
+		result.solution, carriedFactor = d.bestSolution, l.search.problem.rateFactor(d.bestSolution)
 	}
 }

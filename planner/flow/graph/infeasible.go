@@ -12,7 +12,8 @@ import (
 )
 
 // explainInfeasible returns the error for a problem without a plan: why there is none, and what would be nearest. It solves relaxed
-// problems to find that out: for lower rates, if the workload asks for rates (fixedRates), else for longer SLOs, else for more devices.
+// problems, one after the other until one has a plan: with lower rates, if the workload asks for rates (fixedRates), with longer SLOs, and
+// with more devices.
 func (s *planSearch) explainInfeasible(ctx context.Context, fixedRates bool) error {
 	if fixedRates {
 		result, err := s.throughput(ctx)
@@ -28,6 +29,7 @@ func (s *planSearch) explainInfeasible(ctx context.Context, fixedRates bool) err
 	// If rates are not the reason, the SLOs may be: find the plan that stretches them least.
 	result, err := s.minStretchPlan(ctx)
 	if err == nil {
+		// Where modules may take turns, the levels of the solution belong to a problem that the search made.
 		if result.problem != nil {
 			s = s.withProblem(result.problem)
 		}

@@ -40,12 +40,15 @@ func Plan(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outc
 		return nil, err
 	}
 
-	// Spend what is left of the deadlines, write the plan, and replace its bound by that of all plans if
-	// that is asked for.
-	if result.solution.timeShares == nil {
+	// Spend what is left of the deadlines on larger batches. A plan in which modules take turns (it has time shares) keeps its batches: a
+	// larger one would be a longer wait for all modules on its devices.
+	takesTurns := result.solution.timeShares != nil
+	if !takesTurns {
 		r.problem.enlargeBatches(result.solution)
 	}
 	o := r.outcome(result)
+
+	// If the caller names an attainment, it asks for the bound of all plans. If that cannot be computed, bound is NaN, and the plan gets none.
 	if in.BoundAttainment == 0 {
 		return o, nil
 	}

@@ -14,8 +14,8 @@ const (
 	goalMaxRate        goal = iota // the largest rate factor
 	goalMinPrice                   // the least price at rate factor 1
 	goalMinDevices                 // the fewest devices at rate factor 1
-	goalMinStretch                 // the least factor on all SLOs with which some plan exists
-	goalMissingDevices             // the fewest devices to add so that some plan exists, whatever the SLOs
+	goalMinStretch                 // the least factor on all SLOs with which some plan exists, whatever the rates
+	goalMissingDevices             // the fewest devices to add so that some plan exists, whatever the SLOs and rates
 )
 
 // programQuery is the question that a program answers: its goal and limits.
@@ -43,8 +43,8 @@ type program struct {
 	query         programQuery
 	poolCapacity  []milp.Row // devices, by pool
 	totalPrice    milp.Row
-	factor        milp.Var
-	stretch       milp.Var
+	factor        milp.Var         // θ, the rate factor in parts of maxFactor
+	stretch       milp.Var         // the factor on all SLOs. Only the goal of the least stretch has it.
 	level         [][]milp.Var     // z, by model and level
 	devices       [][][]milp.Var   // m, by model, level and pool. If a pool cannot run the level, it is -1.
 	choiceLevels  [][][][]milp.Var // w, by application, module, choice and level
@@ -54,14 +54,15 @@ type program struct {
 	sharedMemory  []milp.Row       // memory of one of these devices, by pool
 }
 
-// newProgram returns the mixed-integer program of a query, which says what is optimized: the rate, price,
-// number of devices, the stretch of SLOs or missing devices. It chooses a model for each module, a level (a
-// limit on batch times) for each model, and devices.
+// newProgram returns the mixed-integer program of a query, which says what is optimized: the rate factor (a common factor on all
+// rates), the price, the number of devices, the factor on all SLOs with which some plan exists, or the devices to add so that one exists.
+// It chooses a model for each module, a level (a limit on batch times) for each model, and devices.
 func (p *problem) newProgram(q programQuery) *program {
 	x := &program{problem: p, m: milp.New("applications"), query: q}
-	x.factor = x.m.AddVar("factor", 0, 1, 0)
+	x.factor = x.m.AddVar("factor", 0, 1, 0) // in parts of q.maxFactor
 
-	// The goal sets the objective and fixes the rate factor where it is not free.
+	// The goal sets the objective and fixes the rate factor where it is not free: at 1 if the rates are given, at 0 if any plan will do,
+	// whatever its rates. addDeployments sets the objective for prices, devices and missing devices.
 	switch q.goal {
 	case goalMaxRate:
 		x.m.SetSense(milp.Maximize)
@@ -89,7 +90,7 @@ func (p *problem) newProgram(q programQuery) *program {
 	return x
 }
 
-// addInteger adds a variable of whole numbers from 0 to a maximum. In a relaxed program it may be a
+// addInteger adds a variable of whole numbers from 0 to maxValue, with its coefficient in the objective. In a relaxed program it may be a
 // fraction.
 func (x *program) addInteger(name string, maxValue, objective float64) milp.Var {
 	if x.query.relaxed {
@@ -98,35 +99,41 @@ func (x *program) addInteger(name string, maxValue, objective float64) milp.Var 
 	return x.m.AddInt(name, 0, maxValue, objective)
 }
 
-// addDeployments adds, for every model u, the level l that it has (z, a limit on its batch times) and its devices of each pool k (m; N_k
-// are there):
+// addDeployments adds the rows that limit the devices of each pool and their price, then for every model the row that allows it one
+// level (a limit on its batch times), and its levels by addLevel. If z_ul says that model u has level l, and m_ulk is the number of its
+// devices of pool k, which has N_k, these rows are
 //
-//	Σ_l z_ul ≤ 1;   Σ_k m_ulk ≥ z_ul;   m_ulk ≤ N_k z_ul;   Σ_ul m_ulk ≤ N_k
+//	Σ_l z_ul ≤ 1;   Σ_ul m_ulk ≤ N_k;   Σ_ulk price_k m_ulk ≤ maxPrice
 func (x *program) addDeployments() {
-	p, m := x.problem, x.m
-
-	// The devices of each pool and the price are limited. The goal of missing devices may add some at a
-	// cost.
-	x.poolCapacity, x.totalPrice = make([]milp.Row, len(p.pools)), m.AddLE("price", cmp.Or(x.query.maxPrice, milp.Inf))
+	p := x.problem
+	maxPrice := cmp.Or(x.query.maxPrice, milp.Inf) // 0 stands for no limit
+	x.poolCapacity, x.totalPrice = make([]milp.Row, len(p.pools)), x.m.AddLE("price", maxPrice)
 	for k := range p.pools {
-		x.poolCapacity[k] = m.AddLE("devices "+p.pools[k].kind, float64(p.pools[k].count))
+		x.poolCapacity[k] = x.m.AddLE("devices "+p.pools[k].kind, float64(p.pools[k].count))
+
+		// The goal of missing devices may add some, each at a cost of 1. One device per model is always enough.
 		if x.query.goal == goalMissingDevices {
-			m.AddTerm(x.poolCapacity[k], x.addInteger("more "+p.pools[k].kind, float64(len(p.models)), 1), -1)
+			addedDevices := x.addInteger("more "+p.pools[k].kind, float64(len(p.models)), 1)
+			x.m.AddTerm(x.poolCapacity[k], addedDevices, -1)
 		}
 	}
 	x.addSharedDevices()
 	x.level, x.devices, x.capacity = make([][]milp.Var, len(p.models)), make([][][]milp.Var, len(p.models)), make([][]milp.Row, len(p.models))
 	for u := range p.models {
-		oneLevel := m.AddLE("level of "+p.models[u].name, 1)
+		oneLevel := x.m.AddLE("level of "+p.models[u].name, 1)
 		for l := range p.models[u].levels {
 			x.addLevel(u, l, oneLevel)
 		}
 	}
 }
 
-// addLevel adds level l of model u (a limit on its batch times): a variable that is 1 if the model has it, its devices of each pool or
-// its time on devices where models take turns, and a row by which these carry the rate with which modules load the level. oneLevel is the
-// row that allows the model one level.
+// addLevel adds level l of model u (a limit on its batch times): z, which is 1 if the model has the level, and by pool k its devices m
+// or, where models take turns, its part of the shared devices' time. They are 0 without the level, and with it some device is needed:
+//
+//	m_ulk ≤ N_k z_ul;   Σ_k m_ulk ≥ z_ul
+//
+// addChoices adds the rates at which modules use the level to the row capacityRow, in which the devices must carry them. oneLevel is the row
+// that allows the model one level.
 func (x *program) addLevel(u, l int, oneLevel milp.Row) {
 	p, m := x.problem, x.m
 	name := fmt.Sprintf("%s %d", p.models[u].name, l)
@@ -135,29 +142,30 @@ func (x *program) addLevel(u, l int, oneLevel milp.Row) {
 	someDevice := m.AddGE("some "+name, 0, milp.Term{Var: z, Coef: -1})
 	capacityRow := m.AddGE("capacity "+name, 0)
 
-	// Per pool: the devices, or the part of the time of shared devices, that the level has there.
+	// Per pool: the devices, or the part of the time of shared devices, that the level has there. -1 stands for none.
 	byPool := make([]milp.Var, len(p.pools))
 	for k := range p.pools {
 		byPool[k] = -1
 		t := &p.models[u].levels[l].templates[k]
-		count := float64(p.pools[k].count)
+		maxDevices := float64(p.pools[k].count)
 		if x.query.goal == goalMissingDevices {
-			count = 1 // one device per model is enough for some plan
+			maxDevices = 1 // at a rate factor of 0, one device per model is enough
 		}
-		if t.rate == 0 || count == 0 {
+		if t.rate == 0 || maxDevices == 0 {
 			continue
 		}
 		if p.isTimeShared(u, l, k) {
+			// A model that takes turns has a device if any are shared.
 			byPool[k] = x.addTimeShare(u, l, k, name)
 			m.AddTerm(someDevice, x.sharedDevices[k], 1)
 		} else {
-			byPool[k] = x.addInteger("devices "+name+" "+p.pools[k].kind, count, x.objectiveWeight(k))
+			byPool[k] = x.addInteger("devices "+name+" "+p.pools[k].kind, maxDevices, x.objectiveWeight(k))
 			m.AddTerm(x.poolCapacity[k], byPool[k], 1)
 			m.AddTerm(x.totalPrice, byPool[k], p.pools[k].price)
 			m.AddTerm(someDevice, byPool[k], 1)
 		}
 		m.AddTerm(capacityRow, byPool[k], t.rate/x.query.maxFactor)
-		m.AddLE("at "+name, 0, milp.Term{Var: byPool[k], Coef: 1}, milp.Term{Var: z, Coef: -count})
+		m.AddLE("at "+name, 0, milp.Term{Var: byPool[k], Coef: 1}, milp.Term{Var: z, Coef: -maxDevices})
 	}
 	x.level[u], x.devices[u], x.capacity[u] = append(x.level[u], z), append(x.devices[u], byPool), append(x.capacity[u], capacityRow)
 }
@@ -267,26 +275,28 @@ func (x *program) exclude(b *excludedPath) {
 	}
 }
 
-// readSolution returns the solution of the program as one of the problem.
+// readSolution returns the solution of the program as one of the problem: the choice of a model for each module, the level of each of
+// these models (a limit on its batch times), and its devices or time shares by pool.
 func (x *program) readSolution(sol *milp.Solution) *solution {
 	s := x.problem.newSolution()
 
-	// Choices and levels.
+	// Read the choice of every module (i) of every application (a), which also gives the level of the chosen model.
 	for a := range x.choiceLevels {
 		for i := range x.choiceLevels[a] {
-			c, l := chosenLevel(sol, x.choiceLevels[a][i])
-			s.choice[a][i], s.level[x.problem.apps[a].modules[i].choices[c].model] = c, l
+			choice, level := chosenLevel(sol, x.choiceLevels[a][i])
+			model := x.problem.apps[a].modules[i].choices[choice].model
+			s.choice[a][i], s.level[model] = choice, level
 		}
 	}
 
-	// Devices, and parts of time on time-shared pools.
-	for u, l := range s.level {
-		if l < 0 {
-			continue
+	// Read the devices of every deployed model in every pool (k).
+	for model, level := range s.level {
+		if level < 0 {
+			continue // no module chose the model
 		}
-		for k, n := range x.devices[u][l] {
-			if n >= 0 && !x.problem.isTimeShared(u, l, k) {
-				s.devices[u][k] = sol.Int(n)
+		for k, devices := range x.devices[model][level] {
+			if devices >= 0 && !x.problem.isTimeShared(model, level, k) { // -1 stands for a pool that cannot run the level
+				s.devices[model][k] = sol.Int(devices)
 			}
 		}
 	}

@@ -165,17 +165,18 @@ func (r *resolvedProblem) minSingleTime(n *appModule) time.Duration {
 }
 
 // checkAccuracyFloor returns an error if even the most accurate choices of models miss an application's accuracy floor, a least product
-// over its modules. Models without a given accuracy count as 1, which the plan states as an assumption.
+// over its modules. Models without a given accuracy count as 1, which the plan states as an assumption if there is a floor.
 func (r *resolvedProblem) checkAccuracyFloor(a *app) error {
 	reachable, unknown := 1.0, []string(nil)
 	for i := range a.modules {
 		maxAccuracy := 0.0
 		for _, c := range a.modules[i].choices {
-			if c.accuracy == 0 {
-				c.accuracy = 1
+			accuracy := c.accuracy
+			if accuracy == 0 {
+				accuracy = 1
 				unknown = append(unknown, a.modules[i].name)
 			}
-			maxAccuracy = max(maxAccuracy, c.accuracy)
+			maxAccuracy = max(maxAccuracy, accuracy)
 		}
 		reachable *= maxAccuracy
 	}

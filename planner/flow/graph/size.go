@@ -17,10 +17,10 @@ type AttainmentFunc func(plan *formats.Plan, hint bool) (float64, error)
 // SizeBySimulation looks for the cheapest plan that attains a requested share in simulation (of requests within
 // their deadlines). It starts from plans for the same workload, the first of which has the least margin.
 // Devices are added and removed, and batch sizes change if batches is true. If there are too few devices, it
-// returns nil.
+// returns nil. Neither p nor the plans are changed. simulate is asked for hints, too: cheap simulations that rank plans.
 //
-// The result keeps the deadlines with the margin of the first plan, and its capacities stay above the rates. So
-// the bound of the first plan holds for it.
+// The result keeps the deadlines with the margin of the first plan, and its devices carry the rates. So it is one of the
+// plans from which the first one was chosen, and the bound of these holds for it.
 func SizeBySimulation(p *kind.Problem, plans []*formats.Plan, batches bool, requestedAttainment float64, simulate AttainmentFunc) (*formats.Plan, error) {
 	base, q := plans[0], *p
 	if err := q.Values.Set("margin", base.Options.Number("margin")); err != nil {
@@ -32,7 +32,7 @@ func SizeBySimulation(p *kind.Problem, plans []*formats.Plan, batches bool, requ
 	}
 	z := &sizeSearch{p: r.problem, requestedAttainment: requestedAttainment, changeBatches: batches, attainments: map[string]float64{}, simulate: func(s *solution, hint bool) (float64, error) {
 		plan := r.withSolution(base, s)
-		formats.FlowOf(plan).Scaling = nil // all devices count
+		formats.FlowOf(plan).Scaling = nil // all replicas serve all the time, instead of coming and going
 		return simulate(plan, hint)
 	}}
 	var starts []*solution

@@ -69,18 +69,21 @@ func (z *sizeSearch) attainsEnough(s *solution) bool {
 }
 
 // growUntilEnough adds devices to a solution one by one, each where the hint (attainment in a short simulation) rises most, or changes
-// batch sizes, until it attains the requested share in simulation, and returns it. It returns nil if there are no further devices, or
-// once the solution would be no cheaper than the best one.
+// batch sizes, until it attains the requested share in simulation, and returns it. shrinkWhileEnough then removes devices, so a solution
+// that attains enough is returned even if it is as dear as the best one. It returns nil if there are no further devices, once a solution
+// that does not attain enough is as dear as the best one, or if a simulation fails (simulationErr).
 func (z *sizeSearch) growUntilEnough(s *solution) *solution {
 	for s != nil && z.simulationErr == nil {
-		// A start as dear as the best solution is of use only if devices can be removed.
-		if z.isNoCheaper(s) && len(z.neighbours(s, -1)) == 0 {
+		// A solution as dear as the best one is of use only if it attains enough and a device can be removed. neighbours with -1 has the
+		// solutions with one device less, with 1 those with one more.
+		noCheaper := z.isNoCheaper(s)
+		if noCheaper && len(z.neighbours(s, -1)) == 0 {
 			return nil
 		}
 		if z.attainsEnough(s) {
 			return s
 		}
-		if z.isNoCheaper(s) {
+		if noCheaper {
 			return nil
 		}
 		if rebatched := z.rebatchUntilEnough(s); rebatched != nil {

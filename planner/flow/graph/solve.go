@@ -76,13 +76,15 @@ func (s *planSearch) maxRateFactor(ctx context.Context) (*solveResult, error) {
 	if !errors.Is(err, errTooManyDeployments) {
 		return result, err
 	}
-	maxFactor, err := s.factorBound(ctx)
+	maxFactor, err := s.factorBound(ctx) // the lower this upper bound, the easier is the program
 	if err != nil {
 		return nil, err
 	}
 	if result, err = s.solveProgram(ctx, programQuery{goal: goalMaxRate, maxFactor: maxFactor}, milp.Options{}); err != nil {
 		return nil, err
 	}
+	// The program's value and bound are in parts of maxFactor. The value is computed again from the devices of the solution, without the
+	// solver's tolerance.
 	result.value, result.bound = s.problem.rateFactor(result.solution), result.bound*maxFactor
 	return result, nil
 }
@@ -145,14 +147,17 @@ func (r *solveResult) replaceIfSmaller(other *solveResult) {
 }
 
 // factorBound returns an upper bound on the rate factor (common to all rates): the optimum with fractions of devices and mixed levels.
-// The bound is the unit of the program's rates, and a small one makes the program tight, so it solves again with the new bound, until
-// that stops falling. If no plan exists, it returns terms.ErrNoPlan.
+// If no plan exists, it returns terms.ErrNoPlan. If a solve ends early, it returns the bound so far, with the error of ctx if that ended it.
+//
+// The program counts rates in parts of a bound of the factor, its maxFactor. Its rows f ≤ w let a choice that is taken to a part w carry at
+// most the part w of that bound. So a lower bound allows less, and the program is solved again with its own optimum as the bound, until
+// that stops falling.
 func (s *planSearch) factorBound(ctx context.Context) (float64, error) {
 	bound := s.problem.factorCeiling()
 	if !(bound > 0) {
 		return 0, terms.ErrNoPlan
 	}
-	// A few rounds: each bound is the unit of the next program. A fall of less than half a per cent ends them.
+	// A fall of less than half a per cent ends the rounds. Their limit only guards against slow progress.
 	for range 12 {
 		sol, err := s.solver.Solve(ctx, s.problem.newProgram(programQuery{goal: goalMaxRate, maxFactor: bound, relaxed: true}).m, milp.Options{Seed: s.seed})
 		switch {
@@ -163,6 +168,7 @@ func (s *planSearch) factorBound(ctx context.Context) (float64, error) {
 		case sol.Status != milp.Optimal:
 			return bound, ctx.Err()
 		}
+		// sol.Value is a part of the previous bound, up to the solver's tolerance.
 		previousBound := bound
 		bound *= min(1, sol.Value*(1+1e-7))
 		if bound > previousBound*.995 {

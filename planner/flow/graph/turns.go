@@ -56,8 +56,8 @@ func (p *problem) sharedRunTimes() (times []time.Duration, complete bool) {
 }
 
 // limitSharedRuns returns a copy of the problem in which models may also take turns on time-shared devices, with runs of at most maxRun:
-// every model gets such levels (limits on batch times) beside its own. withoutWaits leaves out the wait for other modules, which makes
-// the problem a relaxation: no plan is better than its optimum.
+// every model gets such levels (limits on batch times) beside its own. A module that takes turns may have to wait for a run of maxRun, which
+// counts in its deadline. withoutWaits leaves out that wait, which makes the problem a relaxation: no plan is better than its optimum.
 func (p *problem) limitSharedRuns(maxRun time.Duration, withoutWaits bool) *problem {
 	sharingProblem := *p
 	sharingProblem.models, sharingProblem.maxSharedRun = slices.Clone(p.models), maxRun
@@ -90,9 +90,10 @@ type sharedRunProblem struct {
 	factorBound float64 // bound of the factor
 }
 
-// sharedRunProblems returns a problem for each limit on the longest run of modules that take turns, since a task may have to wait for
-// one, by falling bound on the rate factor (common to all rates). Limits without a plan are left out. unlistedBound is a bound for the
-// limits that were not tried, 0 if all were.
+// sharedRunProblems returns the problems that throughputWithSharing solves, those with the highest bound on the rate factor (common to
+// all rates) first. There is one for each limit on the longest run (batch time) of the modules that take turns: a task may have to wait
+// for such a run, so the limit is part of every deadline. Limits without a plan are left out. unlistedBound is a bound on the factor for
+// the limits that were not tried, 0 if all were.
 func (s *planSearch) sharedRunProblems(ctx context.Context) (list []sharedRunProblem, unlistedBound float64, err error) {
 	maxRuns, complete := s.problem.sharedRunTimes()
 	for _, maxRun := range maxRuns {
@@ -105,9 +106,11 @@ func (s *planSearch) sharedRunProblems(ctx context.Context) (list []sharedRunPro
 			list = append(list, sharedRunProblem{p, factorBound})
 		}
 	}
-	// Without waits and with the longest runs, the problem is a relaxation of all those left out.
+	// The problem with the longest run as its limit and without waits allows every plan that the limits left out allow.
 	if !complete {
-		if unlistedBound, err = s.withProblem(s.problem.limitSharedRuns(maxRuns[len(maxRuns)-1], true)).factorBound(ctx); err != nil {
+		const withoutWaits = true
+		relaxation := s.problem.limitSharedRuns(maxRuns[len(maxRuns)-1], withoutWaits)
+		if unlistedBound, err = s.withProblem(relaxation).factorBound(ctx); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -123,9 +126,10 @@ func (s *planSearch) withProblem(p *problem) *planSearch {
 }
 
 // throughputWithSharing finds the largest rate factor (on the rates of all applications) where modules may take turns on devices: it
-// solves the problem of each limit on their runs, the one with the highest bound first, until no other can be better. The result names
-// the problem whose levels its solution uses.
+// solves the problem of each limit on their runs, the one with the highest bound first, until no other can be better. Each problem has
+// levels of its own (limits on batch times), so the result names the one that its solution belongs to.
 func (s *planSearch) throughputWithSharing(ctx context.Context) (*solveResult, error) {
+	// bound is the largest bound of the limits that were not tried, of the problems solved so far, and of those that are not solved.
 	list, bound, err := s.sharedRunProblems(ctx)
 	if err != nil {
 		return nil, err
@@ -149,11 +153,12 @@ func (s *planSearch) throughputWithSharing(ctx context.Context) (*solveResult, e
 		case err != nil:
 			return nil, err
 		}
-		nodes, iterations, bound = nodes+result.nodes, iterations+result.iterations, max(bound, result.bound*v.factorBound)
+		provenFactor := result.bound * v.factorBound // the program's bound is in parts of its maxFactor
+		nodes, iterations, bound = nodes+result.nodes, iterations+result.iterations, max(bound, provenFactor)
 		if result.problem, result.value = v.p, v.p.rateFactor(result.solution); bestResult == nil || result.value > bestResult.value {
 			bestResult = result
 			if s.onImproved != nil {
-				s.onImproved(bestResult.value, list[0].factorBound)
+				s.onImproved(bestResult.value, list[0].factorBound) // the highest bound of all listed problems
 			}
 		}
 	}
@@ -173,8 +178,11 @@ func (s *planSearch) minStretchPlan(ctx context.Context) (*solveResult, error) {
 	if !s.problem.hasTimeSharedPool() {
 		return s.solveProgram(ctx, programQuery{goal: goalMinStretch, maxFactor: 1}, milp.Options{})
 	}
-	bestResult, maxRuns := (*solveResult)(nil), []time.Duration(nil)
-	maxRuns, _ = s.problem.sharedRunTimes()
+
+	// Where modules may take turns, deadlines depend on the longest run of these. Solve the problem of every limit on it; if there are
+	// very many limits, of some of them.
+	var bestResult *solveResult
+	maxRuns, _ := s.problem.sharedRunTimes()
 	for _, maxRun := range maxRuns {
 		p := s.problem.limitSharedRuns(maxRun, false)
 		result, err := s.withProblem(p).solveProgram(ctx, programQuery{goal: goalMinStretch, maxFactor: 1}, milp.Options{})
@@ -233,8 +241,10 @@ func (x *program) addTimeShare(u, l, k int, name string) milp.Var {
 	return timeShare
 }
 
-// addSharedDevices adds, for every time-shared pool, the number G of devices on which modules take turns,
-// with rows for their time and memory.
+// addSharedDevices adds, for every time-shared pool, the number of devices on which modules take turns (G in docs/methods.md), with rows
+// for their time and memory; addTimeShare adds what models take of both. Their time sums to that of all these devices. Every one of the
+// devices holds all models that take turns, so their memory is limited by that of one device. A pool without such devices has -1 for all
+// three. So has every pool if missing devices are counted, because each model then has a device of its own.
 func (x *program) addSharedDevices() {
 	for k := range x.problem.pools {
 		pool := &x.problem.pools[k]
@@ -243,7 +253,7 @@ func (x *program) addSharedDevices() {
 			devices = x.addInteger("in turns "+pool.kind, float64(pool.count), 0)
 			x.m.AddTerm(x.poolCapacity[k], devices, 1)
 			timeRow = x.m.AddLE("time "+pool.kind, 0, milp.Term{Var: devices, Coef: -1})
-			memoryRow = x.m.AddLE("memory "+pool.kind, 1)
+			memoryRow = x.m.AddLE("memory "+pool.kind, 1) // in parts of a device's memory
 		}
 		x.sharedDevices, x.sharedTime, x.sharedMemory = append(x.sharedDevices, devices), append(x.sharedTime, timeRow), append(x.sharedMemory, memoryRow)
 	}

@@ -10,12 +10,15 @@ import (
 	"inferplan/solver/milp"
 )
 
-// outcome returns the result of a search as the parts of a plan: objective and bound, the applications with the models chosen, the
-// deployment of these, and the table of scaling. An application that gets less than the rate it asks for is named in a warning.
+// outcome turns the result of a search into the parts of a plan: objective and bound, the applications with the models chosen, the
+// deployment of these, and the table by which replicas come and go. An application that gets less than the rate it asks for is named in a
+// warning.
 func (r *resolvedProblem) outcome(result *solveResult) *kind.Outcome {
-	p := result.problem // the problem with levels for taking turns, if the search has made one
-	if p == nil {
-		p = r.problem
+	// The levels (limits on batch times) and devices of the solution belong to the problem levelProblem. A search in which models may take
+	// turns makes one with more levels, but has the applications, choices and models of r.problem.
+	levelProblem := result.problem
+	if levelProblem == nil {
+		levelProblem = r.problem
 	}
 
 	// For throughput the planned rates are the weights times the factor that was reached.
@@ -32,8 +35,9 @@ func (r *resolvedProblem) outcome(result *solveResult) *kind.Outcome {
 	// Write the applications with the chosen models, and deploy each model once.
 	o.Candidates = r.problem.templateCount()
 	pace := scaling.ArrivalPace(r.input, r.run, r.applications)
+	// Lambda and the window say by which quantile of the waits, and over which time, the policy estimates queueing at run time.
 	section := &formats.FlowPlan{Lambda: terms.WaitQuantile, WindowUS: document.Micros(pace.QueueWindow)}
-	firstDevice := result.solution.firstOwnDevices(p)
+	firstDevice := result.solution.firstOwnDevices(levelProblem)
 	deployedModels := map[int]bool{}
 	for a := range r.problem.apps {
 		planned := r.plannedApplication(result.solution, a, scale)
@@ -42,7 +46,7 @@ func (r *resolvedProblem) outcome(result *solveResult) *kind.Outcome {
 			c := r.problem.apps[a].modules[i].choices[result.solution.choice[a][i]]
 			if !deployedModels[c.model] {
 				deployedModels[c.model] = true
-				o.Deployment = append(o.Deployment, r.deployedModel(p, result.solution, c.model, firstDevice))
+				o.Deployment = append(o.Deployment, r.deployedModel(levelProblem, result.solution, c.model, firstDevice))
 				section.Modules = append(section.Modules, formats.FlowModule{Model: planned.Modules[i].Model, Accuracy: c.accuracy})
 			}
 		}

@@ -12,32 +12,39 @@ import (
 // rate.
 const missedRateCost = 2
 
-// Table returns how many workers of each module serve at which rate, for rates up to maxRate.
-// cumulativeRates has, by module, the rate at the entry of the application of which its first worker carries the
-// module's part, its first two, and so on. A rate in the table stands for a random rate: normally distributed, with
-// headroom times that rate as its mean and relativeSD of the mean as its standard deviation.
+// rateSteps is the number of rates for which the best numbers of workers are computed, from 0 to the largest.
+const rateSteps = 4500
+
+// Table returns how many workers of each module serve at which rate, for rates up to maxRate. Rates are those at the
+// entry of the application, in requests per second. cumulativeRates[k][n-1] is the largest rate at which the first n
+// workers of module k carry what comes to the module.
+//
+// A rate in the table stands for a random rate, because the rate at run time is an estimate: it is normally
+// distributed, with headroom times that rate as its mean and relativeSD of the mean as its standard deviation.
 //
 // Whole workers make the capacity rise in steps, and a step may cost one worker but gain next to nothing. Each
-// row of the table has the numbers that minimize
+// row of the table has the numbers of workers that minimize
 //
 //	workers + missedRateCost · workersPerRPS · E[rate above the capacity],
 //
-// which is the choice of a newsvendor: workersPerRPS is what a request per second takes in workers. Only
-// numbers of which no worker can be spared are considered.
+// where workersPerRPS is what a request per second takes in workers. (Operations research calls this the choice of a
+// newsvendor.) The candidates are, for each capacity that some module's workers give, the fewest workers of all modules
+// that have it (capacityFrontier).
 func Table(cumulativeRates [][]float64, headroom, relativeSD, maxRate float64) []formats.FlowRate {
 	f := newCapacityFrontier(cumulativeRates)
 	var table []formats.FlowRate
 
-	// Walk through the rates in 4500 steps, and add a row wherever other numbers are best.
-	rateStep, lastIndex := headroom*maxRate/4500, -1
-	for i := range 4500 {
-		rate := float64(i) * rateStep
-		index := f.bestCapacity(rate, max(relativeSD*rate, 1e-9), lastIndex) // a deviation of 0 would be divided by
+	// Walk through the mean rates in small steps, and add a row wherever other numbers are best. A row's AboveRPS is the rate
+	// without headroom.
+	meanStep, lastIndex := headroom*maxRate/rateSteps, -1
+	for i := range rateSteps {
+		mean := float64(i) * meanStep
+		index := f.bestCapacity(mean, max(relativeSD*mean, 1e-9), lastIndex) // a deviation of 0 would be divided by
 		if index == lastIndex {
 			continue
 		}
 		lastIndex = index
-		row := formats.FlowRate{AboveRPS: rate / headroom, Replicas: f.workersFor(index)}
+		row := formats.FlowRate{AboveRPS: mean / headroom, Replicas: f.workersFor(index)}
 		if n := len(table); n == 0 || !slices.Equal(table[n-1].Replicas, row.Replicas) {
 			table = append(table, row)
 		}
@@ -45,18 +52,19 @@ func Table(cumulativeRates [][]float64, headroom, relativeSD, maxRate float64) [
 	return table
 }
 
-// capacityFrontier is the list of capacities at which no worker can be spared.
+// capacityFrontier is the list of capacities at which no worker can be spared: for any lower number of workers of
+// some module, the capacity would be lower.
 type capacityFrontier struct {
 	cumulativeRates [][]float64 // by module and number of workers, less one
 	capacities      []float64   // requests per second, rising
 	workerTotals    []int       // workers of all modules, by capacity
-	workersPerRPS   float64     // workers of all modules that one request per second takes
-	maxWorkerRate   float64     // the largest rate that one worker carries
+	workersPerRPS   float64     // workers of all modules that one request per second takes, for the cost of a missed rate
+	maxWorkerRate   float64     // the largest rate that one worker carries, which ends the search of bestCapacity
 }
 
-// newCapacityFrontier returns all capacities (rates at the entry) at which some module's next worker counts, by
-// rising rate, with the number of workers that carry each. cumulativeRates has, by module, the rate that its
-// first worker carries, its first two, and so on.
+// newCapacityFrontier returns the capacities (rates at the entry, in requests per second) that modules reach with whole
+// numbers of workers, by rising rate, with the fewest workers of all modules that carry each. cumulativeRates has, by
+// module, the rate that its first worker carries, its first two, and so on.
 func newCapacityFrontier(cumulativeRates [][]float64) *capacityFrontier {
 	f := &capacityFrontier{cumulativeRates: cumulativeRates}
 	for _, list := range cumulativeRates {
@@ -67,11 +75,11 @@ func newCapacityFrontier(cumulativeRates [][]float64) *capacityFrontier {
 	slices.Sort(f.capacities)
 	f.capacities = slices.Compact(f.capacities)
 	for i := range f.capacities {
-		n := 0
-		for _, m := range f.workersFor(i) {
-			n += m
+		total := 0
+		for _, workers := range f.workersFor(i) {
+			total += workers
 		}
-		f.workerTotals = append(f.workerTotals, n)
+		f.workerTotals = append(f.workerTotals, total)
 	}
 	return f
 }

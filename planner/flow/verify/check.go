@@ -15,11 +15,11 @@ import (
 // statement of the plan that does not hold any more. If there are none, the whole plan holds and nothing has changed.
 func Check(t *kind.CheckInput) []kind.Finding {
 	c := newChecker(t)
-	if c.plan == nil {
+	if c.section == nil {
 		c.AddError("kind", "flow", "nothing", "the section of a plan of kind flow", "the plan has no applications")
 		return c.Findings
 	}
-	if c.plan.Workflow() {
+	if c.section.Workflow() {
 		c.checkWorkflows()
 		return c.Findings
 	}
@@ -34,7 +34,7 @@ func Check(t *kind.CheckInput) []kind.Finding {
 	}
 	c.computeToday()
 	c.checkDevices()
-	for i := range c.plan.Applications {
+	for i := range c.section.Applications {
 		c.checkApplication(i)
 	}
 
@@ -68,8 +68,8 @@ func (c *checker) checkApplications() {
 	if c.Workload == nil {
 		return
 	}
-	for i := range c.plan.Applications {
-		a, docPath := &c.plan.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
+	for i := range c.section.Applications {
+		a, docPath := &c.section.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
 		w := c.workloadApplication(a.Model)
 		if w == nil {
 			c.AddError("application", docPath+".model", strconv.Quote(a.Model), "an application of the workload", "the workload no longer asks for %s", a.Model)
@@ -92,19 +92,21 @@ func (c *checker) checkApplications() {
 // checkAllServed checks that every application of the workload is in the plan.
 func (c *checker) checkAllServed() {
 	for _, w := range formats.ApplicationsOf(c.Workload) {
-		if !slices.ContainsFunc(c.plan.Applications, func(a formats.FlowApplication) bool { return a.Model == w.Name }) {
+		if !slices.ContainsFunc(c.section.Applications, func(a formats.FlowApplication) bool { return a.Model == w.Name }) {
 			c.AddError("application", "flow.applications", "no "+strconv.Quote(w.Name), "every application of the workload", "the workload asks for %s, the plan does not serve it", w.Name)
 		}
 	}
 }
 
 // checkApplication checks the promises for application i of the plan against today's workload: SLO, weight, rate, accuracy, longest path
-// and margin. What does not hold is added to the findings.
+// and margin. What does not hold is added to the findings. SLOUS and MarginUS count nanoseconds.
 func (c *checker) checkApplication(i int) {
-	a, docPath := &c.plan.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
+	a, docPath := &c.section.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
 	slo := a.SLOUS
 	if w := c.workloadApplication(a.Model); w != nil {
-		if today := document.Micros(w.SLO.Duration); today > 0 && c.Plan.Options.SLO("slo").IsZero() && today != slo {
+		// Without the option slo, the plan's SLO came from the workload. An SLO that is a multiple has no duration to compare.
+		fromWorkload := c.Plan.Options.SLO("slo").IsZero()
+		if today := document.Micros(w.SLO.Duration); today > 0 && fromWorkload && today != slo {
 			c.AddWarning("slo", docPath+".slo_us", slo.D().String(), today.D().String(), "the SLO of %s has changed", a.Model)
 			slo = today
 		}
@@ -122,7 +124,7 @@ func (c *checker) checkApplication(i int) {
 		c.Findings[len(c.Findings)-1].Excess = pathTime.Seconds()/(slo.D()-a.MarginUS.D()).Seconds() - 1
 	}
 
-	// The margin may differ from the options' part of the SLO by rounding to a microsecond (1000 ns).
+	// The margin is a part of the plan's own SLO, not of today's. It may differ from that part by rounding to a microsecond (1000 ns).
 	if expectedMargin := c.Plan.Options.Number("margin") * float64(a.SLOUS); math.Abs(expectedMargin-float64(a.MarginUS)) > 1000 {
 		c.AddError("margin", docPath+".margin_us", a.MarginUS.String(), document.Micros(expectedMargin).String(), "the margin of %s is not that of the options", a.Model)
 	}
@@ -173,8 +175,8 @@ func (c *checker) checkObjective() {
 // minWeightedRate returns the least rate of an application over its weight.
 func (c *checker) minWeightedRate() float64 {
 	minRate := math.Inf(1)
-	for i := range c.plan.Applications {
-		minRate = min(minRate, c.plan.Applications[i].RPS/c.plan.Applications[i].Weight)
+	for i := range c.section.Applications {
+		minRate = min(minRate, c.section.Applications[i].RPS/c.section.Applications[i].Weight)
 	}
 	return minRate
 }
@@ -183,7 +185,7 @@ func (c *checker) minWeightedRate() float64 {
 // number. The plan's own prices count, not today's.
 func (c *checker) devicePrice(objective string) float64 {
 	sum := 0.0
-	if c.plan.Workflow() { // whose models share the devices
+	if c.section.Workflow() { // whose models share the devices
 		counts := newDeviceGroups(c.Plan).deviceCounts()
 		for i := range c.Plan.Pools {
 			sum += float64(counts[c.Plan.Pools[i].Device]) * priceOf(&c.Plan.Pools[i], objective)

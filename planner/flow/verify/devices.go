@@ -10,7 +10,7 @@ import (
 
 // deviceUsage sums up what the replicas of a plan take of a device.
 type deviceUsage struct {
-	share   float64 // of the device, shares of its time included
+	share   float64 // part of the device: of its space or, where models take turns, of its time
 	models  int
 	memory  int64
 	docPath string // where the first of them stands
@@ -73,20 +73,23 @@ func (c *checker) checkDevices() {
 
 // addUsage adds to usages what the replicas of a pipeline's only stage take of their devices (share and memory), and adds findings for
 // devices that do not exist and replicas without a device. docPath is the stage's place in the plan.
+//
+// A replica takes 1/s.Share of a device, all of the time or, where models take turns, for a part of it.
 func (c *checker) addUsage(usages *usageByDevice, d *formats.Deployed, l *formats.Pipeline, docPath string) {
 	s := &l.Stages[0]
 	pool, memory, placedReplicas := c.Pool(s.Device), c.ReplicaMemory(d, l, s), 0
+	replicaTime := devicesOf(c.Plan, s) / float64(s.Replicas) // part of the time: 1 unless models take turns
 	for n, p := range s.Placement {
 		placedReplicas += p.Replicas
 		placementPath := fmt.Sprintf("%s.placement[%d]", docPath, n)
 		for r := range p.Replicas {
-			dev := p.FirstDevice + r/max(p.PerDevice, 1)
+			dev := p.FirstDevice + r/max(p.PerDevice, 1) // a PerDevice of 0 counts as 1
 			if dev < 0 || dev >= pool.Count {
 				c.AddError("placement", placementPath, fmt.Sprintf("device %d of %s", dev, s.Device), fmt.Sprintf("one of %d", pool.Count), "%s is placed on a device that is not there", d.Model)
 				break
 			}
 			usage := usages.usageOf(s.Device, dev, placementPath)
-			usage.share += devicesOf(c.Plan, s) / float64(s.Replicas) / float64(s.Share)
+			usage.share += replicaTime / float64(s.Share)
 			usage.models++
 			usage.memory += memory.Weights + memory.Other
 		}

@@ -12,42 +12,44 @@ import (
 )
 
 // Figures returns the figures of plan check, promised and today: of each application the rate and the longest path, and the objective
-// with the best that can be planned today. If the plans cannot be compared, note says why.
+// with the best that can be planned today. If the plans cannot be compared, note says why. A plan that breaks a constraint has no rates,
+// as they would be those of a plan that does not hold.
 func Figures(_ context.Context, t *kind.CheckInput) (list []kind.FigurePair, note string, err error) {
 	promisedToday := *t
 	promisedToday.Plan = t.Promised
 	current, promised := newChecker(t), newChecker(&promisedToday)
-	if current.plan == nil || promised.plan == nil || !current.CheckStructure() || !promised.CheckStructure() {
+	if current.section == nil || promised.section == nil || !current.CheckStructure() || !promised.CheckStructure() {
 		return nil, "figures are not compared: a plan does not fit the profile's blocks", nil
 	}
 	current.computeToday()
-	promised.computeToday()
-	if current.plan.Workflow() != promised.plan.Workflow() {
+	promised.computeToday() // compiles the graphs. Its batch times are replaced below.
+	if current.section.Workflow() != promised.section.Workflow() {
 		return nil, "figures are not compared: one of the plans has workflows, the other has not", nil
 	}
 
-	// Times of the promised plan are those that it states.
+	// Batch times of the promised plan are those that it states, not those of today's profile.
 	promised.batchTime = promisedBatchTimes(t.Promised)
 
-	// heldFactor is the least rate over weight that the applications still get today.
+	// heldFactor is the least rate over weight that the applications still get today. That is the objective of throughput.
 	heldFactor := 0.0
-	for i := range current.plan.Applications {
-		a := &current.plan.Applications[i]
+	for i := range current.section.Applications {
+		a := &current.section.Applications[i]
 		heldRate := min(a.RPS, current.carriedRate(i))
 		if v := heldRate / a.Weight; i == 0 || v < heldFactor {
 			heldFactor = v
 		}
-		index := slices.IndexFunc(promised.plan.Applications, func(o formats.FlowApplication) bool { return o.Model == a.Model })
+		index := slices.IndexFunc(promised.section.Applications, func(o formats.FlowApplication) bool { return o.Model == a.Model })
 		if index < 0 {
 			continue
 		}
 		if !t.BreaksConstraint {
-			list = append(list, kind.FigurePair{Metric: "rps", Subject: a.Model, Old: promised.plan.Applications[index].RPS, New: heldRate, Unit: "rps"})
+			list = append(list, kind.FigurePair{Metric: "rps", Subject: a.Model, Old: promised.section.Applications[index].RPS, New: heldRate, Unit: "rps"})
 		}
 		list = append(list, kind.FigurePair{Metric: "p99", Subject: a.Model + " (longest path)", Old: recompute.Micros(promised.longestPathTime(index)), New: recompute.Micros(current.longestPathTime(i)), Unit: "us"})
 	}
-	// A new plan is not simulated. It is assumed to sustain the same share of what its devices carry
-	// without queueing as the promised plan does.
+	// A plan's Objective.Fluid is what its devices carry without queueing, and Value the part of it that simulation showed to hold. The
+	// best plan of today, against which Reachable compares, is not simulated: its value is what its devices carry. It is assumed to hold the
+	// same part of that as the promised plan does. So the held rates are compared as what devices would carry for them.
 	o, sustainedShare := &t.Promised.Objective, 1.0
 	if o.Fluid != nil && *o.Fluid > 0 {
 		sustainedShare = o.Value / *o.Fluid
@@ -72,12 +74,12 @@ func promisedBatchTimes(p *formats.Plan) map[string]time.Duration {
 }
 
 // WorkloadOf returns the workload that a plan was made for, as far as the plan states it. SLOs are times instead of multiples, modules
-// have the chosen models, and length files are replaced by their rows.
+// have the chosen models (a plan has no others), and length files are replaced by their rows. The plan itself stays as it is.
 func WorkloadOf(p *formats.Plan) *formats.Workload {
 	var list formats.Applications
 	for i := range formats.FlowOf(p).Applications {
 		a := &formats.FlowOf(p).Applications[i]
-		segments := withEmptyAfter(a.Segments)
+		segments := withEmptyAfter(a.Segments) // a copy
 		for g := range segments {
 			for k := range segments[g].Modules {
 				if m := &segments[g].Modules[k]; len(m.Sample) > 0 {
@@ -91,8 +93,8 @@ func WorkloadOf(p *formats.Plan) *formats.Workload {
 	return &formats.Workload{Format: formats.FormatWorkload, Arrivals: p.Arrivals, Section: list}
 }
 
-// withEmptyAfter returns a copy of segments in which modules without predecessors have an empty list of
-// them. Plans leave that list out.
+// withEmptyAfter returns a copy of segments, with a copy of every module, in which modules without predecessors
+// have an empty list of them (the field "after" of documents). Plans leave that list out.
 func withEmptyAfter(stored []formats.Segment) []formats.Segment {
 	segments := slices.Clone(stored)
 	for i := range segments {

@@ -30,7 +30,7 @@ func (c *checker) checkWorkflows() {
 	sound := c.CheckStructure()
 	c.CheckPools(true)
 	c.CheckRequestCosts()
-	if !sound || len(c.plan.Modules) != len(c.Plan.Deployment) {
+	if !sound || len(c.section.Modules) != len(c.Plan.Deployment) {
 		return
 	}
 	c.languageModels.check(&c.Checker)
@@ -38,12 +38,12 @@ func (c *checker) checkWorkflows() {
 	groups := newDeviceGroups(c.Plan)
 	groups.check(&c.Checker)
 	c.checkResidents()
-	for i := range c.plan.Applications {
+	for i := range c.section.Applications {
 		c.checkApplication(i)
 	}
 
 	// The busiest group of devices must carry what the applications need.
-	if group, spareFactor := groups.busiest(c); len(c.workflows) == len(c.plan.Applications) && spareFactor < 1-relativeTolerance {
+	if group, spareFactor := groups.busiest(c); len(c.workflows) == len(c.section.Applications) && spareFactor < 1-relativeTolerance {
 		c.AddError("rps", "deployment", fmt.Sprintf("%.6g devices", float64(group.Replicas)), fmt.Sprintf("%.6g devices", float64(group.Replicas)/spareFactor), "the devices do not carry what the applications need of them")
 	}
 	c.checkObjective()
@@ -54,8 +54,8 @@ func (c *checker) checkSegments() {
 	if c.Workload == nil {
 		return
 	}
-	for i := range c.plan.Applications {
-		a, docPath := &c.plan.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
+	for i := range c.section.Applications {
+		a, docPath := &c.section.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
 		w := c.workloadApplication(a.Model)
 		switch {
 		case w == nil:
@@ -67,17 +67,21 @@ func (c *checker) checkSegments() {
 	c.checkAllServed()
 }
 
-// sameSegments returns whether two lists of segments are equal. Modules that name the same file of lengths need not have the same rows of
-// it, since a plan has only some. If one names no file, only the rows are compared.
+// sameSegments returns whether two lists of segments are equal. Of the lengths of prompts and answers, which a module has as rows (Sample),
+// from a file (LengthsFile) or not, it compares what both sides have.
 func sameSegments(a, b []formats.Segment) bool {
+	// These copies have modules of their own, so the plan and the workload stay as they are.
 	a, b = withEmptyAfter(a), withEmptyAfter(b)
 	for i := range min(len(a), len(b)) {
 		for k := range min(len(a[i].Modules), len(b[i].Modules)) {
 			x, y := &a[i].Modules[k], &b[i].Modules[k]
-			if x.LengthsFile != "" && x.LengthsFile == y.LengthsFile {
-				x.Sample, y.Sample = nil, nil
-			} else if x.LengthsFile == "" || y.LengthsFile == "" {
-				x.LengthsFile, y.LengthsFile = "", ""
+			sameFile := x.LengthsFile != "" && x.LengthsFile == y.LengthsFile
+			oneWithoutFile := x.LengthsFile == "" || y.LengthsFile == ""
+			switch {
+			case sameFile:
+				x.Sample, y.Sample = nil, nil // a plan has only some rows of the file
+			case oneWithoutFile:
+				x.LengthsFile, y.LengthsFile = "", "" // the rows are compared
 			}
 		}
 	}
@@ -88,8 +92,8 @@ func sameSegments(a, b []formats.Segment) bool {
 // usual work, and adds them to c.requiredRate. It also compiles the workflows, with the ways of their requests, into c.workflows. A
 // workflow that cannot be compiled is a finding.
 func (c *checker) computeDemand() {
-	for i := range c.plan.Applications {
-		a, docPath := &c.plan.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
+	for i := range c.section.Applications {
+		a, docPath := &c.section.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
 		d := workflow{}
 		var err error
 		if d.graph, d.names, err = flow.CompileSegments(&formats.Application{Name: a.Model, Parameters: a.Parameters, Segments: flow.WithTokenWork(a.Segments, c.languageModels.today)}, docPath); err == nil {
@@ -205,7 +209,7 @@ func (c *checker) percentileTime(i int) time.Duration {
 		return 0
 	}
 	d := &c.workflows[i]
-	percentile, err := document.ParsePercentile(c.plan.Applications[i].Percentile)
+	percentile, err := document.ParsePercentile(c.section.Applications[i].Percentile)
 	if err != nil {
 		return 0
 	}
@@ -266,13 +270,14 @@ func (c *checker) checkResidents() {
 
 // checkResidentsOn checks, for the devices of one pool, that the models that they hold at the start (Resident has their numbers, counted
 // over all pools of the plan) run there and fit into today's memory, beside the largest batch. The numbers of the pool's count devices
-// begin at firstDevice.
+// begin at firstDevice. A model has at most one pipeline per pool.
 func (c *checker) checkResidentsOn(pool *formats.Pool, firstDevice, count int) {
 	workingBytes, heldBytes := make([]int64, count), make([]int64, count)
 
 	// Sum the weights that each device holds, and find the memory of the largest batch that may run there.
+	// The slices have an entry for each device of the pool, from 0.
 	for i := range c.Plan.Deployment {
-		d, m, runsHere := &c.Plan.Deployment[i], &c.plan.Modules[i], make([]bool, count)
+		d, m, runsHere := &c.Plan.Deployment[i], &c.section.Modules[i], make([]bool, count)
 		for k := range d.Pipelines {
 			s := &d.Pipelines[k].Stages[0]
 			if s.Device != pool.Device {
@@ -304,14 +309,14 @@ func (c *checker) checkResidentsOn(pool *formats.Pool, firstDevice, count int) {
 
 	// Compare the sums with the memory. Each device is reported once.
 	for i := range c.Plan.Deployment {
-		for k, dev := range c.plan.Modules[i].Resident {
+		for k, dev := range c.section.Modules[i].Resident {
 			device := dev - firstDevice
 			if device < 0 || device >= count || heldBytes[device]+workingBytes[device] <= int64(pool.Memory) {
 				continue
 			}
 			c.AddError("memory", fmt.Sprintf("flow.modules[%d].resident[%d]", i, k), fmt.Sprint(heldBytes[device]+workingBytes[device]), fmt.Sprintf("at most %v", pool.Memory),
 				"what device %d of %s holds at the start does not fit in its memory beside a batch", device, pool.Device)
-			heldBytes[device] = 0
+			heldBytes[device] = 0 // no further finding about this device
 		}
 	}
 }

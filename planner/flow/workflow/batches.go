@@ -73,14 +73,15 @@ func (w *workflowProblem) deviceCounts() []int {
 	return counts
 }
 
-// cheapestDevices chooses the cheapest numbers of devices of several kinds that carry the rates, by a program in which the batches are
-// free, then the batches that use these devices best. unpriced is a choice for all devices of the cluster, whose counts limit the
-// program.
-func (w *workflowProblem) cheapestDevices(ctx context.Context, unpriced *chosenBatches) (*chosenBatches, error) {
-	m := w.newBatchProgram(unpriced.counts)
+// cheapestDevices chooses the cheapest numbers of devices of several kinds that carry the rates, and batches for them. A first program
+// finds the devices: its objective is their price alone, so its batches are any that these devices carry. A second one chooses the batches
+// that take the least time of these devices. clusterChoice is a choice for all devices of the cluster, whose counts limit the program.
+func (w *workflowProblem) cheapestDevices(ctx context.Context, clusterChoice *chosenBatches) (*chosenBatches, error) {
+	m := w.newBatchProgram(clusterChoice.counts)
 	var devices []milp.Var
-	for k, n := range unpriced.counts {
-		// Devices of a kind that runs anything must be there, and have the time that their services take.
+	for k, n := range clusterChoice.counts {
+		// The services take at most the time of the kind's devices (v, times a factor of 1). A kind that has a batch of some service,
+		// even one without work, needs a device: z ≤ v.
 		v := m.program.AddInt("devices of "+w.pools[k].Device, 0, float64(n), w.prices[k])
 		m.limitKindTime(k, v, 1)
 		for s := range m.batches {
@@ -98,7 +99,7 @@ func (w *workflowProblem) cheapestDevices(ctx context.Context, unpriced *chosenB
 		priced.counts[k] = sol.Int(v)
 		priced.price += w.prices[k] * float64(priced.counts[k])
 	}
-	priced.priceBound = min(sol.Bound, priced.price)
+	priced.priceBound = min(sol.Bound, priced.price) // by rounding, the solver's bound may be above the price
 
 	// Choose batches for these devices.
 	b, err := w.chooseBatches(ctx, priced.counts)
@@ -111,11 +112,11 @@ func (w *workflowProblem) cheapestDevices(ctx context.Context, unpriced *chosenB
 }
 
 // chooseBatches chooses, for given numbers of devices by kind, batches and work shares (the part of a service's work on a kind) so that
-// every path keeps its deadline, with a batch to wait for and one's own at every step, and the work of rate factor 1 (a factor on all
-// rates) takes as little of the devices' time as possible.
+// every path keeps its deadline, with a batch to wait for and one's own at every step. Of these it chooses those with which the work at
+// rate factor 1 (a common factor on all rates) takes the least part of the busiest kind's time.
 //
-// deviceTime is the time of the busiest kind at factor 1, as a share of that kind, times the number of all devices. All devices divided
-// by it are the capacity bound, which leaves out memory and loads: no placement carries more.
+// deviceTime of the result is that part times the number of all devices, so that with one kind it is the device time of the work. All
+// devices divided by it are the rate factor that they carry without queueing. It leaves out memory and loads: no placement carries more.
 func (w *workflowProblem) chooseBatches(ctx context.Context, counts []int) (*chosenBatches, error) {
 	m, totalDevices := w.newBatchProgram(counts), sumOf(counts)
 	m.minimizeBusiestKind(counts)
@@ -129,10 +130,12 @@ func (w *workflowProblem) chooseBatches(ctx context.Context, counts []int) (*cho
 			b.deviceTime = max(b.deviceTime, b.kindTime(w, k)*float64(totalDevices)/float64(n))
 		}
 	}
-	if b.deviceTimeBound = min(sol.Bound, b.deviceTime); len(counts) > 1 {
-		b.deviceTimeBound = min(sol.Bound*(1-1e-7), b.deviceTime) // rows hold only up to the solver's tolerance
+	// With several kinds, the rows of times hold only up to the solver's tolerance, so the bound may be too high by that.
+	b.deviceTimeBound = min(sol.Bound, b.deviceTime)
+	if len(counts) > 1 {
+		b.deviceTimeBound = min(sol.Bound*(1-1e-7), b.deviceTime)
 	}
-	b.deployOnIdleKinds(w.services)
+	b.deployOnIdleKinds(w.services) // which may help out at run time
 	return b, nil
 }
 
@@ -159,44 +162,51 @@ func (m *batchProgram) addService(s int, counts []int) {
 	sv, oneKind := &m.problem.services[s], len(counts) == 1
 	batches, workShares := make([][]milp.Var, len(counts)), make([][]milp.Var, len(counts))
 
-	// With one kind the row anyBatch is the only one: exactly one batch. With several it demands at least one.
-	anyBatch, work := m.program.AddEQ("batch of "+sv.name, 1), milp.Row(0)
-	if !oneKind {
-		m.program.SetRowBounds(anyBatch, 1, milp.Inf)
-		work = m.program.AddEQ("work of "+sv.name, 1)
+	// Add the rows for all kinds together.
+	var exactlyOneBatch, someBatch, allWork milp.Row
+	if oneKind {
+		exactlyOneBatch = m.program.AddEQ("batch of "+sv.name, 1)
+	} else {
+		someBatch = m.program.AddGE("batch of "+sv.name, 1)
+		allWork = m.program.AddEQ("work of "+sv.name, 1)
 	}
 	for k, n := range counts {
 		if n == 0 {
 			continue
 		}
-		oneBatch := anyBatch
+		batchesOfKind := exactlyOneBatch
 		if !oneKind {
-			oneBatch = m.program.AddLE("", 1)
+			batchesOfKind = m.program.AddLE("", 1)
 		}
 
-		// A variable for every useful batch. It is binary, unless batches may be mixed.
+		// Add z, and with several kinds y, for every useful batch.
 		for i := range sv.byKind[k].batches {
 			batch, cost := &sv.byKind[k].batches[i], 0.0
 			if oneKind {
 				cost = m.problem.serviceLoad(s) * batch.secondsPerTask()
 			}
-			addChoice := m.program.AddBool
-			if m.problem.withoutQueueing {
-				addChoice = func(name string, obj float64) milp.Var { return m.program.AddVar(name, 0, 1, obj) }
+			z := m.addBatchChoice(fmt.Sprintf("%s %d", sv.name, batch.batch), cost)
+			batches[k] = append(batches[k], z)
+			m.program.AddTerm(batchesOfKind, z, 1)
+			if !oneKind {
+				y := m.program.AddVar("", 0, 1, 0)
+				workShares[k] = append(workShares[k], y)
+				m.program.AddTerm(someBatch, z, 1)
+				m.program.AddTerm(allWork, y, 1)
+				m.program.AddLE("", 0, milp.Term{Var: y, Coef: 1}, milp.Term{Var: z, Coef: -1})
 			}
-			v := addChoice(fmt.Sprintf("%s %d", sv.name, batch.batch), cost)
-			m.program.AddTerm(oneBatch, v, 1)
-			if batches[k] = append(batches[k], v); oneKind {
-				continue
-			}
-			workShare := m.program.AddVar("", 0, 1, 0)
-			m.program.AddTerm(anyBatch, v, 1)
-			m.program.AddTerm(work, workShare, 1)
-			m.program.AddLE("", 0, milp.Term{Var: workShare, Coef: 1}, milp.Term{Var: v, Coef: -1})
-			workShares[k] = append(workShares[k], workShare)
 		}
 	}
 	m.batches, m.workShares = append(m.batches, batches), append(m.workShares, workShares)
+}
+
+// addBatchChoice adds a variable that says whether a batch is taken: 0 or 1. In the bound of all plans (withoutQueueing) a service may mix
+// batches of several sizes, and the variable is the part of this one.
+func (m *batchProgram) addBatchChoice(name string, objective float64) milp.Var {
+	if m.problem.withoutQueueing {
+		return m.program.AddVar(name, 0, 1, objective)
+	}
+	return m.program.AddBool(name, objective)
 }
 
 // serviceLoad returns the tasks per second, in tasks of the usual work, that all applications ask of service s
@@ -319,7 +329,7 @@ func (m *batchProgram) exclude(b *chosenBatches) {
 func (b *chosenBatches) deployOnIdleKinds(services []service) {
 	for s := range b.batch {
 		sv := &services[s]
-		maxTime := sv.slowestBatch(b.batch, s)
+		maxTime := sv.slowestBatch(b.batch[s])
 		for k := range b.batch[s] {
 			if b.counts[k] == 0 || b.workShare[s][k] > 0 {
 				continue
@@ -398,17 +408,20 @@ func (w *workflowProblem) keepsDeadlines(chosen [][]int) bool {
 func (w *workflowProblem) sloError() error {
 	worstApp, maxStretch := 0, 0.0
 	for i := range w.apps {
-		a := &w.apps[i]
-		if f := w.longestVisitTime(a, nil).Seconds() / max((a.slo-a.margin).Seconds(), 1e-9); f > maxStretch {
-			worstApp, maxStretch = i, f
+		app := &w.apps[i]
+		singleTime := w.longestVisitTime(app, nil) // of a request in batches of one, without the waits, which are as long again for every application
+		if stretch := singleTime.Seconds() / max((app.slo-app.margin).Seconds(), 1e-9); stretch > maxStretch {
+			worstApp, maxStretch = i, stretch
 		}
 	}
-	a := &w.apps[worstApp]
-	requiredTime := terms.BatchTimesPerModule * w.longestVisitTime(a, nil)
-	return &kind.InfeasibleError{Model: a.application.Name, Constraint: "slo",
+	app := &w.apps[worstApp]
+	requiredTime := terms.BatchTimesPerModule * w.longestVisitTime(app, nil) // with the waits
+	marginShare := app.margin.Seconds() / app.slo.Seconds()
+	minSLO := kind.MinSLO(requiredTime, marginShare)
+	return &kind.InfeasibleError{Model: app.application.Name, Constraint: "slo",
 		Reason: fmt.Sprintf("the longest way of %s at %s takes %v in batches of one, with one to wait for and one's own at every step, and %v less the margin of %v leaves %v",
-			a.application.Name, a.application.Percentile, requiredTime, a.slo, a.margin, a.slo-a.margin),
-		Nearest: kind.NearestFeasible{SLOUS: float64(kind.MinSLO(requiredTime, a.margin.Seconds()/a.slo.Seconds())) / 1000}}
+			app.application.Name, app.application.Percentile, requiredTime, app.slo, app.margin, app.slo-app.margin),
+		Nearest: kind.NearestFeasible{SLOUS: float64(minSLO) / 1000}} // nanoseconds to microseconds
 }
 
 // rateFactor returns the rate factor (on the rates of all applications) that the devices carry in the chosen batches without queueing,

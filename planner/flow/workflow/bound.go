@@ -11,7 +11,7 @@ import (
 
 // objectiveBound returns a bound on the objective of workflows that holds for every plan: no larger rate factor (the common factor on all
 // rates), or no lower price. It relaxes the program of batches: batches of any sizes may be mixed, there are no waits and no margins, and
-// the requests that are given up are those that take longest. If no bound is known, it returns NaN.
+// only the requests count that must be in time (a.visits has the ways of the fastest). If no bound is known, it returns NaN.
 func (w *workflowProblem) objectiveBound(ctx context.Context) (float64, error) {
 	relaxation := *w
 	relaxation.withoutQueueing = true
@@ -24,7 +24,9 @@ func (w *workflowProblem) objectiveBound(ctx context.Context) (float64, error) {
 		a.meanTasks, a.meanWork = relaxation.requestDemand(a, a.visits)
 	}
 
-	// Minimize the time of all devices, or the price of whole devices.
+	// For throughput, minimize the device time: the part of the busiest kind's time that the work at rate factor 1 takes, times all
+	// devices. All devices divided by it are the largest rate factor. For a price, minimize that of whole devices of several kinds. With
+	// one kind, the program minimizes the device time as it is, and the devices follow from it.
 	counts := w.deviceCounts()
 	batches, throughput := relaxation.newBatchProgram(counts), w.objective == "throughput"
 	switch {

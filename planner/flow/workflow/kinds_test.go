@@ -43,7 +43,7 @@ func twoKinds(rng *rand.Rand, services int) *workflowProblem {
 		w.services = append(w.services, sv)
 		app.serviceOf, app.meanWork = append(app.serviceOf, s), append(app.meanWork, .2+rng.Float64())
 		path = append(path, flow.PathStep{Services: []int32{int32(s)}, Work: 1})
-		longest += 2 * sv.slowestBatch(nil, 0)
+		longest += 2 * sv.minSingleTime()
 	}
 	app.paths, app.slo = [][][]flow.PathStep{{path}}, longest+time.Duration(rng.Int64N(int64(3*longest)))
 	w.apps = []workflow{app}

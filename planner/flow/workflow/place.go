@@ -16,9 +16,9 @@ import (
 type placement struct {
 	kindOf       []int       // by device
 	heldServices [][]int     // by device
-	kindTime     [][]float64 // device time that a service takes at the planned rates, by service and kind
-	totalTime    []float64   // device time that a service takes on all kinds, by service
-	timeValue    [][]float64 // by service and kind: seconds of totalTime that one second of a device of the kind is worth
+	kindTime     [][]float64 // device time that a service takes at the planned rates, in devices, by service and kind
+	totalTime    []float64   // device time that a service takes on all kinds, in devices, by service
+	timeValue    [][]float64 // by service and kind: how much of totalTime the work is that one device of the kind does. If the kind cannot run the service, it is 0.
 	servedTime   float64     // part of the total time of all services that runs on devices that hold the service
 	servedBound  float64     // upper bound of servedTime over all placements
 	extraCopies  int         // copies beyond those that the rates need
@@ -48,11 +48,13 @@ func placeServices(ctx context.Context, w *workflowProblem, b *chosenBatches) (*
 	devicePlacer := &placer{problem: w, modelBytes: modelBytes(w), placement: newPlacement(w, b)}
 	devicePlacer.placeGreedily()
 
-	// If the greedy placement does not serve everything, bound what any could, and improve it by a program
-	// if that is small enough.
+	// No placement serves more than all time. If the greedy one does not serve that, improve it by a program, unless the program is too
+	// large or the bound is reached.
 	p := devicePlacer.placement
 	totalTime := sumOf(p.totalTime)
-	if p.servedBound = totalTime; p.servedTime < totalTime*(1-1e-6) {
+	p.servedBound = totalTime
+	if p.servedTime < totalTime*(1-1e-6) {
+		// servedUpperBound takes the memory of all devices as one. It is made for devices of one kind.
 		if len(w.pools) == 1 {
 			p.servedBound = min(totalTime, devicePlacer.servedUpperBound(devicePlacer.modelBytes[0]))
 		}
@@ -68,8 +70,9 @@ func placeServices(ctx context.Context, w *workflowProblem, b *chosenBatches) (*
 	return p, nil
 }
 
-// newPlacement returns a placement in which no device holds a service yet, for the devices that b chose, with the time that each service
-// takes of each kind of devices at the planned rates, in devices, and by what a second there counts towards the service's total.
+// newPlacement returns a placement in which no device holds a service yet, for the devices that b chose. It has the time that each service
+// takes of each kind of devices at the planned rates, in devices (1 is all the time of one device), and the value of a device's time
+// (timeValue), with which times on kinds of different speeds are added up.
 func newPlacement(w *workflowProblem, b *chosenBatches) *placement {
 	// For throughput the planned rates are the weights times the rate factor.
 	factor, p := 1.0, &placement{}
@@ -87,15 +90,18 @@ func newPlacement(w *workflowProblem, b *chosenBatches) *placement {
 			kindTime[k] = factor * b.serviceTime(w, s, k)
 		}
 
-		// A second of the service on a fast kind of devices does more of its tasks than one on a slow kind. If all tasks ran on
-		// kind k, they would take load · secondsPerTask devices there instead of totalTime, so a second there is worth the ratio.
+		// A device of a fast kind does more of the service's tasks than one of a slow kind. If all tasks ran on kind k, they would
+		// take devicesAlone devices there instead of totalTime. So one device there does the work of totalTime / devicesAlone.
 		totalTime := sumOf(kindTime)
 		for k := range timeValue {
 			if b.batch[s][k] == notDeployed {
 				continue
 			}
-			if timeValue[k] = 1; len(timeValue) > 1 && totalTime > 0 {
-				timeValue[k] = totalTime / (factor * w.serviceLoad(s) * w.services[s].byKind[k].batches[b.batch[s][k]].secondsPerTask())
+			timeValue[k] = 1
+			if len(timeValue) > 1 && totalTime > 0 {
+				chosen := &w.services[s].byKind[k].batches[b.batch[s][k]]
+				devicesAlone := factor * w.serviceLoad(s) * chosen.secondsPerTask() // tasks per second, times the seconds of a task
+				timeValue[k] = totalTime / devicesAlone
 			}
 		}
 		p.kindTime, p.totalTime, p.timeValue = append(p.kindTime, kindTime), append(p.totalTime, totalTime), append(p.timeValue, timeValue)
@@ -169,7 +175,8 @@ type freeDevices struct {
 }
 
 // roomiestDevice returns the device of a kind on which service s is placed next: one that holds nothing, else the one with the most free
-// time among those with the memory for it. If there is none, it returns -1. It also moves the kind's first empty device on in `free`.
+// time among those with the memory for it. If there is none, it returns -1. A device's free time is 1 as long as it holds nothing. It also
+// moves the kind's first empty device on in `free`.
 func (r *placer) roomiestDevice(free *freeDevices, s, kind int) int {
 	p, weights := r.placement, r.problem.services[s].weights
 	empty := free.firstEmpty[kind]
@@ -181,7 +188,8 @@ func (r *placer) roomiestDevice(free *freeDevices, s, kind int) int {
 		return empty
 	}
 
-	// No device is empty: compare those that have time and memory left, and do not hold the service yet.
+	// No device is empty, or an empty one has too little memory; then no device of the kind has enough. Compare those that have time and
+	// memory left, and do not hold the service yet. The search ends at one with all of its time: no other has more.
 	roomiest := -1
 	for d := 0; d < len(free.time) && (roomiest < 0 || free.time[roomiest] < 1); d++ {
 		if p.kindOf[d] != kind || free.bytes[d] < weights || free.time[d] <= TimeTolerance || slices.Contains(p.heldServices[d], s) {
@@ -220,12 +228,13 @@ func (r *placer) servedUpperBound(modelBytes int64) float64 {
 }
 
 // improveByProgram improves a placement by a mixed-integer program: x_sd says whether device d holds service s,
-// u_sd how much of the service's time runs there, of U_s in all. Work may run on other kinds of devices than
-// the batches were chosen for:
+// u_sd which part of the device's time the service has there. U_s is the time of all of its work, in devices
+// (totalTime), and v_sd how much of that the device does in all of its time (timeValue). A service may get time on
+// kinds of devices to which chooseBatches gave none of its work:
 //
-//	max Σ u_sd;   Σ_s u_sd ≤ 1;   Σ_d u_sd ≤ U_s;   u_sd ≤ min(1, U_s) x_sd;   Σ_s bytes_s x_sd ≤ memory - largest batch
+//	max Σ v_sd u_sd;   Σ_s u_sd ≤ 1;   Σ_d v_sd u_sd ≤ U_s;   u_sd ≤ min(1, U_s/v_sd) x_sd;   Σ_s bytes_s x_sd ≤ memory - largest batch
 //
-// u_sd has the weight timeValue of the device's kind in the first and third of these.
+// servedTime and servedBound are its value and bound, in devices.
 func (r *placer) improveByProgram(ctx context.Context) error {
 	m, holdVars := r.newProgram()
 	sol, err := r.problem.run.Solver.Solve(ctx, m, milp.Options{Gap: r.problem.gap, Seed: r.problem.seed, MaxNodes: maxPlacementNodes})
@@ -238,7 +247,7 @@ func (r *placer) improveByProgram(ctx context.Context) error {
 		return nil // keep the placement without the program
 	}
 
-	// Take the program's placement if it serves more and really fits.
+	// Take the program's placement if it serves more and really fits. By rounding, the solver's bound may be below the value.
 	p.servedBound = min(p.servedBound, max(sol.Bound, sol.Value))
 	if sol.Value <= p.servedTime*(1+1e-6) {
 		return nil
@@ -261,31 +270,32 @@ func (r *placer) improveByProgram(ctx context.Context) error {
 }
 
 // newProgram returns the program of improveByProgram. holdVars has, by device and service, its variable x that says whether the device
-// holds the service; -1 stands for a device that cannot run it. Memory is in gigabytes, time in devices.
+// holds the service; -1 stands for a device that cannot run it. The variable u is the part of the device's time that the service has there,
+// if the device holds it. The program maximizes the work that all these parts do. Memory is in gigabytes.
 func (r *placer) newProgram() (m *milp.Model, holdVars [][]milp.Var) {
 	m = milp.New("placement of workflows")
 	m.SetSense(milp.Maximize)
 	p, services := r.placement, r.problem.services
 	demand := make([]milp.Row, len(services))
 	for s := range services {
-		demand[s] = m.AddLE("time of "+services[s].name, p.totalTime[s])
+		demand[s] = m.AddLE("time of "+services[s].name, p.totalTime[s]) // no more work than the service has
 	}
 	holdVars = make([][]milp.Var, len(p.kindOf))
 	for d, k := range p.kindOf {
 		memory, time := m.AddLE(fmt.Sprintf("memory %d", d), float64(r.modelBytes[k])/1e9), m.AddLE(fmt.Sprintf("time %d", d), 1)
 		for s := range services {
-			value := p.timeValue[s][k]
+			value := p.timeValue[s][k] // how much of totalTime one device of the kind does
 			if value == 0 {
 				holdVars[d] = append(holdVars[d], -1)
 				continue
 			}
-			maxTime := min(1, p.totalTime[s]/value)
+			maxTime := min(1, p.totalTime[s]/value) // the part of the device's time in which it would do all work of the service, at most 1
 			x := m.AddBool(fmt.Sprintf("%s on %d", services[s].name, d), 0)
 			u := m.AddVar("", 0, maxTime, value)
 			m.AddTerm(memory, x, float64(services[s].weights)/1e9)
 			m.AddTerm(time, u, 1)
 			m.AddTerm(demand[s], u, value)
-			m.AddLE("", 0, milp.Term{Var: u, Coef: 1}, milp.Term{Var: x, Coef: -maxTime})
+			m.AddLE("", 0, milp.Term{Var: u, Coef: 1}, milp.Term{Var: x, Coef: -maxTime}) // without x, u is 0
 			holdVars[d] = append(holdVars[d], x)
 		}
 	}
@@ -293,7 +303,8 @@ func (r *placer) newProgram() (m *milp.Model, holdVars [][]milp.Var) {
 }
 
 // addCopies fills the memory that is still free with further copies of services, one at a time, each of the service that has the most
-// time per copy: then more requests find their service loaded. It changes heldServices of the placement and counts the copies.
+// device time (totalTime, at the planned rates) per copy: then more requests find their service loaded. It changes heldServices of the
+// placement and counts the copies.
 func (r *placer) addCopies() {
 	p, services := r.placement, r.problem.services
 
@@ -307,7 +318,8 @@ func (r *placer) addCopies() {
 		}
 	}
 
-	// For every service, collect the devices that have room for a copy, the one with the most memory first.
+	// For every service, collect the devices that can run it (timeValue > 0) and have room for a copy, the one with the most free memory
+	// first. All heaps see the same freeBytes, so a copy of one service makes entries in the heaps of others stale.
 	candidates := make([]memoryHeap, len(services))
 	for s := range candidates {
 		candidates[s].freeBytes = freeBytes
@@ -324,9 +336,11 @@ func (r *placer) addCopies() {
 		// Choose the service with the most time per copy, the new one included, of those that still fit on some device.
 		chosen := -1
 		for s := range services {
+			// totalTime / (copies + 1) of both, compared without divisions
 			if chosen >= 0 && p.totalTime[s]*float64(copies[chosen]+1) <= p.totalTime[chosen]*float64(copies[s]+1) {
 				continue
 			}
+			// refreshTop corrects stale entries, and returns false if no device has room any more.
 			if candidates[s].refreshTop(services[s].weights) {
 				chosen = s
 			}

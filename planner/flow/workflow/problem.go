@@ -249,7 +249,13 @@ func visitTime(segmentTimes []time.Duration, v flow.SegmentVisits) time.Duration
 func (w *workflowProblem) segmentTimes(a *workflow, chosen [][]int) []time.Duration {
 	times := make([]time.Duration, len(a.paths))
 	for g := range a.paths {
-		times[g] = longestPathTime(a.paths[g], func(id int32) time.Duration { return w.services[a.serviceOf[id]].slowestBatch(chosen, a.serviceOf[id]) })
+		times[g] = longestPathTime(a.paths[g], func(id int32) time.Duration {
+			s := a.serviceOf[id]
+			if chosen == nil {
+				return w.services[s].minSingleTime()
+			}
+			return w.services[s].slowestBatch(chosen[s])
+		})
 	}
 	return times
 }

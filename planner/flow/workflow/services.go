@@ -43,22 +43,29 @@ const minBatchGain = 1.001
 // notDeployed stands for the batch of a service on a kind of devices that does not run it.
 const notDeployed = -1
 
-// slowestBatch returns the longest time that a batch of the service takes on any kind of devices, with the
-// batches that were chosen for it. If chosen is nil, it returns the least time that a batch of one takes on any
-// kind. index is that of the service.
-func (s *service) slowestBatch(chosen [][]int, index int) time.Duration {
-	maxTime, anyKind := time.Duration(0), false
-	for k := range s.byKind {
-		onKind := &s.byKind[k]
-		switch {
-		case len(onKind.batches) == 0 || chosen != nil && chosen[index][k] == notDeployed:
-		case chosen != nil:
-			maxTime = max(maxTime, onKind.batches[chosen[index][k]].worstTime)
-		case !anyKind || onKind.batches[0].worstTime < maxTime:
-			maxTime, anyKind = onKind.batches[0].worstTime, true
+// slowestBatch returns the longest time that a batch of the service takes on any kind of devices. chosen has, by kind, the index of the
+// useful batch that was chosen for it, or notDeployed.
+func (s *service) slowestBatch(chosen []int) time.Duration {
+	maxTime := time.Duration(0)
+	for k, batch := range chosen {
+		if batch != notDeployed {
+			maxTime = max(maxTime, s.byKind[k].batches[batch].worstTime)
 		}
 	}
 	return maxTime
+}
+
+// minSingleTime returns the least time that the smallest batch of the service takes on any kind of devices, for the shortest time that its
+// step of a workflow may have.
+func (s *service) minSingleTime() time.Duration {
+	minTime, anyKind := time.Duration(0), false
+	for k := range s.byKind {
+		batches := s.byKind[k].batches
+		if len(batches) > 0 && (!anyKind || batches[0].worstTime < minTime) {
+			minTime, anyKind = batches[0].worstTime, true
+		}
+	}
+	return minTime
 }
 
 // serviceIndex returns the index of a service (a model that applications ask for) in the problem. If it is not there yet, it is read from

@@ -13,21 +13,23 @@ import (
 )
 
 // outcome returns the chosen batches and the placement of services (models that devices hold at the start) as the parts of a plan:
-// objective and bound, deployment, modules, applications, and the policy. The bound is left out if language models drain, and limited in
-// scope if models have devices alone.
+// objective and bound, deployment, modules, applications, and the policy. The bound is left out if a language model drains (has to finish
+// all of its sequences before its device runs another model), because the time for that is not counted. It is limited in scope if models
+// have devices alone.
 func (w *workflowProblem) outcome(b *chosenBatches, p *placement) (*kind.Outcome, error) {
 	algorithm, policy := w.input.Values.Word("algorithm"), formats.PolicySpec{Name: dynamic.Default}
 	if algorithm == terms.AlgorithmShares {
 		policy.Name = "static"
 	}
 
-	// The objective is the price or the rate factor.
-	sense, scale := milp.Minimize, 1.0
+	// The objective is the price or the rate factor. An application's planned rate is its weight times the rate factor, which is 1 if the
+	// rates are given.
+	sense, rateFactor := milp.Minimize, 1.0
 	value, bound := b.price, b.priceBound
 	if w.objective == "throughput" {
 		sense = milp.Maximize
 		value, bound = b.rateFactor()
-		scale = value
+		rateFactor = value
 	}
 	result := &kind.Outcome{
 		Algorithm: algorithm, Values: w.input.Values, Objective: kind.BoundedObjective(w.objective, sense, value, bound),
@@ -35,7 +37,7 @@ func (w *workflowProblem) outcome(b *chosenBatches, p *placement) (*kind.Outcome
 		Phases: []kind.Phase{{Name: "batches", Nodes: b.nodes, Iterations: b.iterations, Value: value, Bound: bound}, {Name: "placement", Nodes: p.nodes, Value: p.servedTime, Bound: p.servedBound}},
 	}
 
-	// Services as modules, with their deployment.
+	// Services become modules, with their deployment. The policy averages queueing over the window for stable arrivals (a variation of 0).
 	section := &formats.FlowPlan{Lambda: terms.WaitQuantile, WindowUS: document.Micros(scaling.PaceFor(0).QueueWindow)}
 	for s := range w.services {
 		for k := range w.services[s].byKind {
@@ -45,7 +47,7 @@ func (w *workflowProblem) outcome(b *chosenBatches, p *placement) (*kind.Outcome
 		section.Modules = append(section.Modules, w.flowModule(s, b, p))
 	}
 
-	if err := w.addApplications(section, scale); err != nil {
+	if err := w.addApplications(section, rateFactor); err != nil {
 		return nil, err
 	}
 
@@ -55,6 +57,7 @@ func (w *workflowProblem) outcome(b *chosenBatches, p *placement) (*kind.Outcome
 	case DrainsLanguageModel(result.Deployment, section.Modules):
 		w.run.Assume("a language model drains before its device runs another model: what devices carry without queueing leaves that out")
 		result.Objective.Bound, result.Objective.Gap = nil, nil
+		// Without a bound, the plan must not say that the search ended with a proof or a gap.
 		if result.StoppedBy != milp.StoppedByInterrupt {
 			result.StoppedBy = milp.StoppedByWork
 		}
@@ -97,6 +100,7 @@ func (w *workflowProblem) flowModule(s int, b *chosenBatches, p *placement) form
 	if llm != nil {
 		m.Generation = &formats.FlowGeneration{PromptMean: llm.PromptMean, OutputMean: llm.OutputMean, KVBytesPerToken: llm.KVBytesPerToken}
 	}
+	// Each partition k (devices of a pool that run the same models) counts as a kind of devices.
 	for k := range sv.byKind {
 		if batch := b.batch[s][k]; batch != notDeployed {
 			onKind := formats.FlowKind{Device: w.pools[k].Device, LoadUS: document.Micros(sv.byKind[k].loadTime), WorkingBytes: sv.byKind[k].workingMemory(batch, sv.weights)}
@@ -105,19 +109,23 @@ func (w *workflowProblem) flowModule(s int, b *chosenBatches, p *placement) form
 				m.Kinds = append(m.Kinds, onKind)
 			}
 			if llm != nil {
+				// A language model's batch is its number of sequences at once, and its working memory holds their tokens.
 				w.run.WarnInstance(sv.name, llm.InstanceOn(onKind.Device))
-				m.Generation.Instances = append(m.Generation.Instances, plannedInstance(llm.InstanceOn(onKind.Device), sv.byKind[k].batches[batch].batch, onKind.WorkingBytes/llm.KVBytesPerToken))
+				sequences, kvTokens := sv.byKind[k].batches[batch].batch, onKind.WorkingBytes/llm.KVBytesPerToken
+				m.Generation.Instances = append(m.Generation.Instances, plannedInstance(llm.InstanceOn(onKind.Device), sequences, kvTokens))
 			}
 		}
 
-		// The placement counts the devices of each partition. The plan counts those of all pools in a row.
+		// The placement counts the devices that are used, one partition after another. The plan counts all devices of all pools in a row,
+		// in which the partition's devices begin at firstDevice.
 		firstDevice := w.partitions[k].firstDevice
 		for i := range w.partitions[k].pool {
 			firstDevice += w.clusterPools[i].Count
 		}
 		for d, kind := range p.kindOf {
 			if kind == k && slices.Contains(p.heldServices[d], s) {
-				m.Resident = append(m.Resident, firstDevice+d-slices.Index(p.kindOf, k))
+				indexInPartition := d - slices.Index(p.kindOf, k)
+				m.Resident = append(m.Resident, firstDevice+indexInPartition)
 			}
 		}
 	}

@@ -62,11 +62,14 @@ func (p *Problem) classesOf(items []int) []int {
 	return classes
 }
 
-// tuneCaps improves the caps of pool x (limits on the sequences that run at once) in place, and returns the score (late requests of a
-// run) with the last ones. It changes one cap by one step, simulates one run with the same requests, and takes the change if the penalty
-// falls (the late requests divided by those allowed, of requestCounts by judge group), until no change lowers it. Caps of classes are
-// tried once nothing else helps and the penalty is small. A run that was broken off for too many late requests has no penalty: then it
-// begins with the nearest caps with which a run ends, and returns a broken score if there are none.
+// tuneCaps improves the caps of pool x (limits on the sequences that run at once) in place, and returns the score (the outcomes of one
+// simulated run) with the caps that it leaves. It changes one cap by one step, simulates a run with the same requests, and takes the change
+// if the penalty falls, until no change lowers it. The penalty of missPenalty is the number of late requests, each divided by how many
+// its judge group (classes judged together) may have late of its requestCounts. Caps of classes are tried once nothing else helps and the
+// penalty is small (below highPenalty).
+//
+// If the run with the caps of x is broken off, because too many requests are late, there is no penalty to lower. tuneCaps then begins with
+// the nearest caps with which a run ends. If there are none, it returns a broken score.
 func (p *Search) tuneCaps(ctx context.Context, x *Pool, requestCounts []int64) (Score, error) {
 	bestScore, err := p.Trials.trialPool(ctx, x)
 	if err == nil && bestScore.Broken {
@@ -76,7 +79,7 @@ func (p *Search) tuneCaps(ctx context.Context, x *Pool, requestCounts []int64) (
 		return bestScore, err
 	}
 
-	// tryMoves applies every move that lowers the penalty.
+	// tryMoves applies every move of a list that lowers the penalty, each to the caps that the moves before it left in x.
 	tryMoves := func(list []capMove) (improved bool, err error) {
 		for _, m := range list {
 			y, ok := p.Problem.applyMove(x, m)
@@ -108,48 +111,50 @@ func (p *Search) tuneCaps(ctx context.Context, x *Pool, requestCounts []int64) (
 // findUnbrokenCaps sets the caps of pool x (limits on the sequences that run at once) to the first ones with which its run ends, instead
 // of being broken off for too many late requests, and returns the score of that run. It tries one cap for everything that the pool runs,
 // then another cap for a single group of models on one kind; in both, those closest to the present cap first. If no run ends, it returns
-// a broken score and leaves x as it is.
+// a broken score and leaves x as it is. If a simulation fails, x has the caps of that simulation.
 func (p *Search) findUnbrokenCaps(ctx context.Context, x *Pool) (Score, error) {
-	var list []Pool
-
-	// add lists one pool for each cap of the problem's list, in which all groups of models have that cap or, where their server cannot
-	// run as many sequences, the next lower one.
-	add := func(groups []capMove) {
-		current := slices.Index(p.Problem.Caps, x.Caps[groups[0].kind][groups[0].models[0]])
-		nearestCaps := slices.Clone(p.Problem.Caps)
-		slices.SortStableFunc(nearestCaps, func(a, b int) int {
-			return abs(slices.Index(p.Problem.Caps, a)-current) - abs(slices.Index(p.Problem.Caps, b)-current)
-		})
-		for _, c := range nearestCaps {
-			y := x.clone()
-			for _, g := range groups {
-				for _, m := range g.models {
-					allowed := p.Problem.capsOf(m, g.kind)
-					next, _ := slices.BinarySearch(allowed, c+1) // the first cap above c: the one before it is at most c
-					y.Caps[g.kind][m] = allowed[max(next-1, 0)]
-				}
-			}
-			list = append(list, y)
-		}
-	}
-
-	// Each group has one move up and one down. One of them is enough to name it.
+	// capMoves has one move up and one down for each group of models on a kind. Those up stand for the groups.
 	groups := slices.DeleteFunc(p.Problem.capMoves(x), func(m capMove) bool { return m.step < 0 })
-	if add(groups); len(groups) > 1 {
+	candidates := p.Problem.poolsByCap(x, groups)
+	if len(groups) > 1 {
 		for i := range groups {
-			add(groups[i : i+1])
+			candidates = append(candidates, p.Problem.poolsByCap(x, groups[i:i+1])...)
 		}
 	}
 
-	// Take the first that ends.
-	for i := range list {
-		s, err := p.Trials.trialPool(ctx, &list[i])
+	// Take the first whose run ends.
+	for i := range candidates {
+		s, err := p.Trials.trialPool(ctx, &candidates[i])
 		if err != nil || !s.Broken {
-			*x = list[i]
+			*x = candidates[i]
 			return s, err
 		}
 	}
 	return Score{ByItem: p.Problem.newScore().ByItem, Broken: true}, nil
+}
+
+// poolsByCap returns copies of pool x, one for each cap of the problem's list, in which some groups of models all have that cap or, where
+// their server cannot run as many sequences, the next lower one. The steps of the groups do not count. The first copies have the caps that
+// are the fewest places away, in the problem's list, from the present cap of the first group.
+func (p *Problem) poolsByCap(x *Pool, groups []capMove) []Pool {
+	presentCap := x.Caps[groups[0].kind][groups[0].models[0]]
+	presentIndex := slices.Index(p.Caps, presentCap)
+	distance := func(c int) int { return abs(slices.Index(p.Caps, c) - presentIndex) }
+	nearestCaps := slices.Clone(p.Caps)
+	slices.SortStableFunc(nearestCaps, func(a, b int) int { return distance(a) - distance(b) })
+	var pools []Pool
+	for _, c := range nearestCaps {
+		y := x.clone()
+		for _, g := range groups {
+			for _, m := range g.models {
+				allowed := p.capsOf(m, g.kind)
+				next, _ := slices.BinarySearch(allowed, c+1) // the first cap above c: the one before it is at most c
+				y.Caps[g.kind][m] = allowed[max(next-1, 0)]
+			}
+		}
+		pools = append(pools, y)
+	}
+	return pools
 }
 
 // abs returns the absolute value.
@@ -207,24 +212,27 @@ func (x *Pool) MaxConcurrent(models ...int) int {
 
 // withClassCap returns a copy of the pool with the cap of a class (a limit on its sequences on an instance) changed by step, -1 or 1 in
 // the problem's list of caps. A cap of 0 is no limit: a step down from it goes to half of MaxConcurrent, and a cap that would reach
-// MaxConcurrent becomes 0. If there is no further step, it returns false.
+// MaxConcurrent, or leave the list upward, becomes 0. If there is no further step, it returns false.
 func (p *Problem) withClassCap(x *Pool, class, step int) (Pool, bool) {
 	maxCap := x.MaxConcurrent(p.ModelsOf(x.Items)...)
-	index := slices.Index(p.Caps, x.ClassCaps[class]) + step
-	switch {
-	case x.ClassCaps[class] == 0 && step > 0:
+	var nextIndex int // in the list of caps
+	switch currentCap := x.ClassCaps[class]; {
+	case currentCap == 0 && step > 0:
 		return Pool{}, false
-	case x.ClassCaps[class] == 0: // the largest cap of the list that is at most half of maxCap
-		next, _ := slices.BinarySearch(p.Caps, maxCap/2+1)
-		index = next - 1
+	case currentCap == 0:
+		// The largest cap of at most half of maxCap stands before the first one above that.
+		firstAbove, _ := slices.BinarySearch(p.Caps, maxCap/2+1)
+		nextIndex = firstAbove - 1
+	default:
+		nextIndex = slices.Index(p.Caps, currentCap) + step
 	}
-	if index < 0 {
+	if nextIndex < 0 {
 		return Pool{}, false
 	}
-	y := x.clone()
-	y.ClassCaps[class] = 0 // no limit
-	if index < len(p.Caps) && p.Caps[index] < maxCap {
-		y.ClassCaps[class] = p.Caps[index]
+	changed := x.clone()
+	changed.ClassCaps[class] = 0 // no limit
+	if nextIndex < len(p.Caps) && p.Caps[nextIndex] < maxCap {
+		changed.ClassCaps[class] = p.Caps[nextIndex]
 	}
-	return y, true
+	return changed, true
 }

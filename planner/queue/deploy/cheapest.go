@@ -53,7 +53,7 @@ func (p *Search) growStructure(ctx context.Context, s Structure, minPrice, maxPr
 	}
 	requestCounts := p.Trials.requestCounts()
 
-	// Add instances where the test hurts most.
+	// Add instances to the pool that testLayout names, the one with the highest penalty.
 	for {
 		if l.Price(p.Problem) > maxPrice*(1+1e-9) {
 			return nil, nil
@@ -65,14 +65,14 @@ func (p *Search) growStructure(ctx context.Context, s Structure, minPrice, maxPr
 		if ok {
 			break
 		}
-		s, err := p.Trials.trialPool(ctx, &l.Pools[worstPool])
+		poolScore, err := p.Trials.trialPool(ctx, &l.Pools[worstPool])
 		if err != nil {
 			return nil, err
 		}
 
 		// A pool far from its SLOs gets an eighth more instances at a time.
 		addedInstances := 1
-		if p.Problem.missPenalty(&s, requestCounts) > highPenalty {
+		if p.Problem.missPenalty(&poolScore, requestCounts) > highPenalty {
 			addedInstances += l.Pools[worstPool].InstanceCount() / 8
 		}
 		for range addedInstances {
@@ -87,7 +87,8 @@ func (p *Search) growStructure(ctx context.Context, s Structure, minPrice, maxPr
 		}
 	}
 
-	// Runs are short: if the layout costs less than the bound, no layout of its size holds for long.
+	// If the layout costs less than the bound, it only passes because runs are short: no layout of its size holds for long. It gets
+	// instances up to the bound. The bound does not say which pool is too small, so the first one gets them.
 	for l.Price(p.Problem) < minPrice*(1-1e-9) {
 		if err := p.addInstance(l, 0); err != nil {
 			return nil, err
@@ -103,19 +104,20 @@ func (p *Search) growStructure(ctx context.Context, s Structure, minPrice, maxPr
 }
 
 // addInitialInstances gives every pool of an empty layout the instances with which the search begins: as many as the work of its rates
-// keeps busy, of the kinds of servers on which that work is cheapest, since no layout can pass with fewer. Instances are counted as if
-// MaxUtilization of their time could be used. Replayed requests may still be worked on after the last arrival, for as long as their
-// shortest SLO, so fewer instances are enough. If some pool gets none, it returns ErrTooFewDevices.
+// keeps busy, of the kinds of servers on which that work is cheapest. Work may take MaxUtilization of an instance's time, as the search
+// refuses layouts with more (fitsCapacity). That does not hold for replayed requests. They may still be worked on after the last arrival,
+// for as long as the shortest SLO of the pool, so fewer instances are enough. If some pool gets none, it returns ErrTooFewDevices.
 func (p *Search) addInitialInstances(l *Layout) error {
 	for i := range l.Pools {
 		x := &l.Pools[i]
 
-		// remainingWork is the part of the pool's work that no instance does yet, in units of the work per second of arrivals.
+		// remainingWork is the part of the pool's work that no instance does yet, enlarged or reduced for the time in which it is done.
 		remainingWork := 1 / MaxUtilization
 		if p.Problem.Replay != nil {
-			urgentItems, _ := p.Problem.splitUrgentClass(x.Items)
-			span := p.replaySeconds()
-			remainingWork = span / (span + p.Problem.Classes[p.Problem.Items[urgentItems[0]].Class].SLO.Seconds())
+			urgentItems, _ := p.Problem.splitUrgentClass(x.Items) // of one class, that of the shortest SLO
+			shortestSLO := p.Problem.Classes[p.Problem.Items[urgentItems[0]].Class].SLO.Seconds()
+			arrivalSpan := p.replaySeconds()
+			remainingWork = arrivalSpan / (arrivalSpan + shortestSLO)
 		}
 		kinds, err := p.kindsByCost(x)
 		if err != nil {
@@ -124,11 +126,12 @@ func (p *Search) addInitialInstances(l *Layout) error {
 
 		// Fill the cheapest kind first, and go on to the next one where its devices run out.
 		for _, k := range kinds {
-			need, err := p.Trials.busyInstances(x, k)
+			need, err := p.Trials.busyInstances(x, k) // instances that all of the work keeps busy there
 			if err != nil {
 				return err
 			}
 			x.Counts[k] = min(max(int(math.Ceil(remainingWork*need-1e-9)), 1), l.remainingServers(p.Problem, k))
+			// One instance does 1 / need of the work.
 			if remainingWork -= float64(x.Counts[k]) / max(need, 1e-9); remainingWork <= 0 {
 				break
 			}
@@ -193,11 +196,14 @@ func (p *Trials) busyInstances(x *Pool, kind int) (float64, error) {
 	return busy, nil
 }
 
-// testLayout returns whether a layout keeps the SLOs in simulation, with the reserve of late requests that the problem holds back. It
-// screens each pool alone in one run, in which it also changes the pool's caps (limits on concurrent sequences) for the better, and then
-// simulates all runs of the whole. The layout must also pass with one more instance, if there is a device for it: else it has passed by
-// luck. worstPool is the index of the pool with the highest penalty (late requests by how many are allowed of requestCounts, by judge
-// group), which gets the next instance if the test fails.
+// testLayout returns whether a layout keeps the SLOs in simulation. keepsSLOs, which decides, also holds back a part of the allowed late
+// requests (the problem's Surplus). It screens each pool alone in one run, in which it also changes the pool's caps (limits on concurrent
+// sequences) for the better, and then simulates all runs of the whole. The layout must also pass with one more instance, if there is a
+// device for it: else it has passed by luck.
+//
+// worstPool is the index of the pool with the highest penalty, which gets the next instance if the test fails. A pool's penalty
+// (missPenalty) is the number of its late requests, each divided by how many its judge group (classes judged together) may have late of its
+// requestCounts. It is that of the runs of the whole if these fail, else that of the pools alone.
 func (p *Search) testLayout(ctx context.Context, l *Layout, requestCounts []int64) (ok bool, worstPool int, err error) {
 	// Screen the pools, each alone.
 	poolScores := make([]Score, len(l.Pools))
@@ -208,11 +214,14 @@ func (p *Search) testLayout(ctx context.Context, l *Layout, requestCounts []int6
 		}
 		sum.add(&poolScores[i])
 	}
-	if worstPool, err = p.worstPool(l, poolScores, requestCounts); err != nil || !p.Problem.keepsSLOs(&sum, screeningSlack) {
+	worstPool, err = p.worstPool(l, poolScores, requestCounts)
+	passesScreening := p.Problem.keepsSLOs(&sum, screeningSlack) // with more late requests than may be: it is only one run
+	if err != nil || !passesScreening {
 		return false, worstPool, err
 	}
 
-	// Judge the layout as a whole: with the search's limit on re-plans first, then as the plan runs.
+	// Judge the layout as a whole: with the search's limit on re-plans first, then as the plan runs. The second argument of keepsSLOs
+	// multiplies the late requests that are allowed.
 	score, err := p.Trials.simulateLayout(ctx, l, p.Problem.SearchWork)
 	if err == nil && p.Problem.keepsSLOs(&score, 1) {
 		score, err = p.Trials.judgeLayout(ctx, l)

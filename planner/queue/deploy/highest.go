@@ -9,11 +9,13 @@ import (
 
 // HighestGoodput returns the layout (pools of instances, on all devices) with which the most requests per second are in time, of the
 // structures (which classes share a pool) that it tries. That number is the goodput; the price of the result is minus it, because the
-// search takes the lowest price. BacklogGrows of the result says that the rates are more work than the instances do. onBetter is called
-// with every better layout; it may be nil.
+// search takes the lowest price. BacklogGrows of the result says that the rates are more work than the instances do: the requests in the
+// system grow in the runs or, as a run may be too short to show that, the estimated work of some pool takes too much of its instances'
+// time. onBetter is called with every better layout; it may be nil.
 func (p *Search) HighestGoodput(ctx context.Context, o SearchOptions, onBetter func(*LayoutResult)) (*LayoutResult, error) {
-	goodputSearch := p.withRates(1, true)
+	goodputSearch := p.withRates(1, true) // at the rates asked, with late requests allowed
 	return goodputSearch.searchAllDevices(ctx, o, func(l *Layout) (*LayoutResult, error) {
+		// Improve the caps of each pool in l.
 		requestCounts := goodputSearch.Trials.requestCounts()
 		for i := range l.Pools {
 			if _, err := goodputSearch.tuneCaps(ctx, &l.Pools[i], requestCounts); err != nil {
@@ -137,23 +139,22 @@ func (p *Search) withRates(factor float64, goodput bool) *Search {
 
 // HighestRates returns the layout (pools of instances, on all devices) that carries the highest multiple of the rates, at most maxFactor,
 // with which every class keeps its SLO. The price of the result is minus the multiple. It also returns the search whose problem has these
-// rates. Each structure only needs to be searched above the best multiple so far. onBetter is called with every better layout; it may be
-// nil.
+// rates. onBetter is called with every better layout; it may be nil.
 func (p *Search) HighestRates(ctx context.Context, o SearchOptions, maxFactor float64, onBetter func(*LayoutResult)) (*Search, *LayoutResult, error) {
 	var bestSearch *Search
 	bestFactor := 0.0
-	f, err := p.searchAllDevices(ctx, o, func(l *Layout) (*LayoutResult, error) {
-		// An interrupted search of a layout may still have found a multiple that it carries.
-		q, f, err := p.highestFactor(ctx, l, bestFactor, maxFactor)
-		if f != nil && ctx.Err() != nil {
+	bestResult, err := p.searchAllDevices(ctx, o, func(l *Layout) (*LayoutResult, error) {
+		// highestFactor tries only multiples above bestFactor, so what it returns is better than all layouts before, or nil.
+		factorSearch, result, err := p.highestFactor(ctx, l, bestFactor, maxFactor)
+		if result != nil && ctx.Err() != nil {
 			err = nil // interrupted: the layout carries at least so much
 		}
-		if f != nil {
-			bestSearch, bestFactor = q, -f.Price
+		if result != nil {
+			bestSearch, bestFactor = factorSearch, -result.Price
 		}
-		return f, err
+		return result, err
 	}, onBetter)
-	return bestSearch, f, err
+	return bestSearch, bestResult, err
 }
 
 // factorPrecision is the relative distance between a factor that is carried and one that is not at which a
@@ -169,15 +170,16 @@ const maxBoundExcess = 1000
 // none; refused is one that cannot be reached. It returns a search on the problem at the multiple found, and the result, whose price is
 // minus the multiple. If the layout carries none of those that were tried, the result is nil. With an error, it returns the best so far.
 func (p *Search) highestFactor(ctx context.Context, l *Layout, carried, refused float64) (carriedSearch *Search, result *LayoutResult, err error) {
+	// The first value of refused is a bound. If no multiple down to a maxBoundExcess-th of it is carried, the search gives up.
 	for minFactor := refused / maxBoundExcess; refused > max(carried*(1+factorPrecision), minFactor); {
 		// Halve the factor until one is carried. From then on take the geometric mean, since the precision is relative.
 		mid := refused / 2
 		if carried > 0 {
 			mid = math.Sqrt(carried * refused)
 		}
-		q, x := p.withRates(mid, false), l.clone()
-		q.Problem.Runs = 2 * max(p.Problem.Runs, 1) // the highest of several rates that pass is often a lucky one
-		ok, _, err := q.testLayout(ctx, x, q.Trials.requestCounts())
+		midSearch, layout := p.withRates(mid, false), l.clone()
+		midSearch.Problem.Runs = 2 * max(p.Problem.Runs, 1) // the highest of several rates that pass is often a lucky one
+		ok, _, err := midSearch.testLayout(ctx, layout, midSearch.Trials.requestCounts())
 		if err != nil {
 			return carriedSearch, result, err
 		}
@@ -185,11 +187,12 @@ func (p *Search) highestFactor(ctx context.Context, l *Layout, carried, refused 
 			refused = mid
 			continue
 		}
-		score, err := q.Trials.judgeLayout(ctx, x)
+		// testLayout has made these runs, so their score comes from the cache.
+		score, err := midSearch.Trials.judgeLayout(ctx, layout)
 		if err != nil {
 			return carriedSearch, result, err
 		}
-		carried, carriedSearch, result = mid, q, &LayoutResult{Layout: x, Score: score, Price: -mid}
+		carried, carriedSearch, result = mid, midSearch, &LayoutResult{Layout: layout, Score: score, Price: -mid}
 	}
 	return carriedSearch, result, nil
 }

@@ -199,10 +199,10 @@ func className(name string) string {
 
 // fitContext checks that the longest prompt and answer of a class together fit into the context and the KV memory (where a server stores
 // the state of all tokens) of the models that the class asks for, and returns an error for the workload if they do not. A distribution
-// without an end is cut, in the class, so that it fits. i is the index of the class in the workload, docPath its place there for
+// without an end is cut, in the class, so that it fits. class is the index of the class in the workload, docPath its place there for
 // messages.
-func (r *resolver) fitContext(c *Class, i int, docPath string) error {
-	models, shares := r.llm.ModelShares(i)
+func (r *resolver) fitContext(c *Class, class int, docPath string) error {
+	models, shares := r.llm.ModelShares(class)
 	for k, name := range models {
 		if shares[k] == 0 {
 			continue
@@ -211,32 +211,36 @@ func (r *resolver) fitContext(c *Class, i int, docPath string) error {
 		// The limit is the context of the model or, if that is smaller, the KV memory of a server. 0 means that none is known.
 		m := &r.problem.Models[r.modelIndex(name)]
 		tokenLimit, limitName := m.Profile.ContextTokens, "the context"
-		for k := range m.Profile.Instances {
-			if kv := int(m.Profile.Instances[k].KVTokens); kv > 0 && (tokenLimit == 0 || kv < tokenLimit) {
-				tokenLimit, limitName = kv, "the KV memory of "+m.Profile.Instances[k].Device
+		for n := range m.Profile.Instances {
+			if kv := int(m.Profile.Instances[n].KVTokens); kv > 0 && (tokenLimit == 0 || kv < tokenLimit) {
+				tokenLimit, limitName = kv, "the KV memory of "+m.Profile.Instances[n].Device
 			}
 		}
 		if tokenLimit == 0 {
 			continue
 		}
 
-		// Compare the longest request with it. Distributions without an end have a longest value of 0: one of them is cut
-		// at what the other leaves, two at half of the limit each.
+		// Compare the longest request with it: prompt and answer together must be less than the limit. A distribution without an end has
+		// a longest value of 0. If only one has no end, it is cut at what the other leaves; if neither has, both are cut at half.
+		maxTogether := tokenLimit - 1
 		maxPrompt, maxOutput := c.Prompt.MaxTokens(), c.Output.MaxTokens()
-		cutAt, bothEnd := tokenLimit-maxPrompt-maxOutput-1, maxPrompt > 0 && maxOutput > 0
-		if maxPrompt == 0 && maxOutput == 0 {
-			cutAt = (tokenLimit - 1) / 2
-		}
-		switch {
-		case bothEnd && cutAt >= 0:
+		bothEnd, noneEnds := maxPrompt > 0 && maxOutput > 0, maxPrompt == 0 && maxOutput == 0
+		remaining := maxTogether - maxPrompt - maxOutput
+		if bothEnd && remaining >= 0 {
 			continue
-		case bothEnd || cutAt < 1:
+		}
+		cutAt := remaining
+		if noneEnds {
+			cutAt = maxTogether / 2
+		}
+		if bothEnd || cutAt < 1 {
+			// Name the field to change: the answer's limit if some answer fits beside the longest prompt, else the prompt's.
 			field, nearest := docPath+".prompt.max", ""
 			switch {
-			case bothEnd && maxPrompt < tokenLimit-1:
-				field, nearest = docPath+".max_tokens", fmt.Sprintf("max_tokens: %d fits", tokenLimit-maxPrompt-1)
+			case bothEnd && maxPrompt < maxTogether:
+				field, nearest = docPath+".max_tokens", fmt.Sprintf("max_tokens: %d fits", maxTogether-maxPrompt)
 			case bothEnd:
-				nearest = fmt.Sprintf("prompts of at most %d tokens fit", max(tokenLimit-maxOutput-1, 1))
+				nearest = fmt.Sprintf("prompts of at most %d tokens fit", max(maxTogether-maxOutput, 1))
 			}
 			return r.input.FieldError("workload", field, fmt.Sprintf("prompts of up to %d tokens and answers of up to %d", maxPrompt, maxOutput),
 				fmt.Sprintf("less than the %d tokens of %s of %s together", tokenLimit, limitName, name), nearest)
@@ -313,9 +317,11 @@ func (r *resolver) resolveItems() error {
 	return nil
 }
 
-// setPolicy sets the policy that runs the plan (virtual queues), with parameters from the options: how requests are grouped (group_scale,
-// by_deadline), how a new one joins a queue (append), and when the queues are ordered anew (on_violation). With one_open, where models
-// take turns on an instance, each model has one group that new requests join for all instances.
+// setPolicy sets the policy that runs the plan (virtual queues), with parameters from the options: the size of groups of requests and the
+// order in a group (group_scale, by_deadline), whether a new group goes to the end of a queue (append), and whether queues are ordered anew
+// only if a violation of an SLO is expected (on_violation). With follow, estimates of times follow what the instances do. With one_open,
+// each model has one group that new requests join for all instances. A plan with several models has it, as these may take turns on an
+// instance.
 func (r *resolver) setPolicy() {
 	options := r.input.Values
 	params := map[string]float64{"group_scale": options.Number("group-scale"), "follow": 1}

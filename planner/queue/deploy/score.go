@@ -17,7 +17,8 @@ type Score struct {
 	// hold.
 	Broken bool
 	// SecondThird and LastThird are the mean number of requests in the system during the second and the
-	// last third of the arrivals. LastArrivals is the number of requests that arrived in the last.
+	// last third of the arrivals. LastArrivals is the number of requests that arrived in the last third.
+	// All three are summed over the runs.
 	SecondThird, LastThird, LastArrivals float64
 }
 
@@ -63,8 +64,9 @@ func (p *Problem) keepsSLOs(s *Score, slack float64) bool {
 }
 
 // missPenalty returns by how much a pool misses its SLOs, a number that a search makes smaller: summed over the judge groups (classes
-// judged together), its late requests divided by those that the group allows in a run. requestCounts has the expected requests of a run,
-// by judge group. For the goal goodput it is the late requests per second instead. For a run that was broken off it is infinite.
+// judged together), its late requests divided by those that the group allows in a run. requestCounts has the expected requests of a run
+// of the whole layout, by judge group. For the goal goodput it is the late requests per second instead, whatever their group, because that
+// goal counts the requests in time. For a run that was broken off it is infinite.
 func (p *Problem) missPenalty(s *Score, requestCounts []int64) float64 {
 	if s.Broken {
 		return math.Inf(1)
@@ -80,7 +82,9 @@ func (p *Problem) missPenalty(s *Score, requestCounts []int64) float64 {
 	}
 	for j := range requestCounts {
 		if requestCounts[j] > 0 {
-			sum += missedRequests(p.OutcomesOf(s, j)) / max((1-p.requiredShare(j))*float64(requestCounts[j]), 0.5)
+			// A group with few requests may allow less than one. Half a request is the least that is divided by.
+			allowedLate := max((1-p.requiredShare(j))*float64(requestCounts[j]), 0.5)
+			sum += missedRequests(p.OutcomesOf(s, j)) / allowedLate
 		}
 	}
 	return sum
@@ -102,12 +106,14 @@ func (p *Problem) backlogGrows(s *Score) bool {
 		return false
 	}
 
-	// cv is the coefficient of variation of the times between arrivals, 1 for Poisson arrivals.
+	// cv is the coefficient of variation of the times between arrivals, 1 for Poisson arrivals. A number n of arrivals in some time then
+	// has the variance n cv². As many departures are taken to have the variance n.
 	cv := 1.0
 	if p.Arrivals != nil && p.Arrivals.CV > 0 {
 		cv = p.Arrivals.CV
 	}
-	return s.LastThird-s.SecondThird > max(minGrowthShare*s.LastArrivals, growthSigmas*math.Sqrt(s.LastArrivals*(1+cv*cv)))
+	growthSD := math.Sqrt(s.LastArrivals * (1 + cv*cv))
+	return s.LastThird-s.SecondThird > max(minGrowthShare*s.LastArrivals, growthSigmas*growthSD)
 }
 
 // runWatcher judges the answers of a run as the simulator does, and breaks the run off once so many are
@@ -124,6 +130,9 @@ type runWatcher struct {
 
 // lateAllowance is how many times the allowed late requests a run may have before it is broken off.
 const lateAllowance = 4
+
+// minLateCount is a number of late requests of a judge group for which a run is never broken off, however few the group may have late.
+const minLateCount = 10
 
 // recordAnswer notes one answer of a run in its score, and breaks the run off once more requests of a judge group (classes judged
 // together) are late than the layout may have. The simulator calls it for every answer (sim.JudgedFunc). model is the index of the run's

@@ -72,8 +72,9 @@ func (p *Search) modelsByLoad() (models []int, busyInstances []float64, err erro
 
 // listStructures returns the structures that a search tries. A structure lists the items (classes of requests for a model) that share
 // each pool of instances: first all in one pool; then the models with the highest load in pools of their own, one more each time; then
-// each of these with the most urgent class in a pool of its own, if the options ask for that. It also sets whether the search may limit
-// classes within a pool (useClassCaps).
+// each of these with the most urgent class in a pool of its own, if the options ask for that (SeparateClasses). With SeparateModels there
+// is only the one in which every model has a pool of its own. It also sets whether the search may limit classes within a pool
+// (useClassCaps).
 func (p *Search) listStructures(o SearchOptions) ([]Structure, error) {
 	p.useClassCaps = o.SeparateClasses && !o.OnlySeparateClasses
 	models, busyInstances, err := p.modelsByLoad()
@@ -84,12 +85,16 @@ func (p *Search) listStructures(o SearchOptions) ([]Structure, error) {
 
 	// The first ownPools models by load have pools of their own, the others share one.
 	for ownPools := 0; ownPools <= len(models); ownPools++ {
-		if o.SeparateModels && ownPools < len(models) || ownPools == len(models)-1 && ownPools > 0 {
-			continue // a single other model would have a pool of its own anyway
+		allApart := ownPools == len(models)
+		if o.SeparateModels && !allApart {
+			continue
+		}
+		if ownPools == len(models)-1 && ownPools > 0 {
+			continue // the single other model has a pool of its own anyway, as with one more
 		}
 
 		// A model that keeps less than half an instance busy gets no pool of its own, unless all models do.
-		if !o.SeparateModels && ownPools > 0 && ownPools < len(models) && busyInstances[models[ownPools-1]] < minOwnPoolShare {
+		if !o.SeparateModels && ownPools > 0 && !allApart && busyInstances[models[ownPools-1]] < minOwnPoolShare {
 			continue
 		}
 		var s Structure
@@ -106,7 +111,7 @@ func (p *Search) listStructures(o SearchOptions) ([]Structure, error) {
 		structures = append(structures, s)
 	}
 
-	// Add the same structures with the most urgent class separated, if the policy can run them.
+	// Add the same structures with the most urgent class separated, if the options ask for that.
 	if o.SeparateClasses && !o.SeparateModels {
 		if separated := p.Problem.separateUrgentClass(structures); o.OnlySeparateClasses {
 			structures = separated
@@ -246,8 +251,9 @@ func (p *Search) emptyLayout(s Structure) (*Layout, error) {
 	return l, nil
 }
 
-// fitsHalfSLO returns whether a mean request of every class of a model is done within half of its SLO in a full batch, by the estimator e
-// of the number of sequences in such a batch. items are those of the pool; the items of other models are skipped.
+// fitsHalfSLO returns whether a mean request of every class of a model is done within half of its SLO in a full batch. The estimator e is
+// fitted to batches of some number of sequences, so its times are those beside as many others. items are those of the pool; the items of
+// other models are skipped.
 func (p *Search) fitsHalfSLO(items []int, model int, e *estimate) bool {
 	for _, i := range items {
 		if p.Problem.Items[i].Model != model {
@@ -256,13 +262,14 @@ func (p *Search) fitsHalfSLO(items []int, model int, e *estimate) bool {
 		c := &p.Problem.Classes[p.Problem.Items[i].Class]
 		prompt, output, _ := lengthMoments(c.Sample)
 
-		// The expected figure by which the class is judged, in seconds: the time of the whole answer, unless the class says otherwise.
+		// The expected figure by which the class is judged, in seconds: the time of the whole answer, to its first token, or per token.
+		// Prefill is the time until the first token of a prompt of mean length, Decode that per token of the answer.
 		expected := e.rct.Prefill + e.rct.Decode*output
 		switch c.Figure {
 		case "ttft":
 			expected = e.rct.Prefill * prompt / max(e.rct.PromptMean, 1)
 		case "tpot":
-			expected = 1.5 * e.rct.Decode // the figure is a mean over a whole answer
+			expected = 1.5 * e.rct.Decode
 		}
 		if expected > c.SLO.Seconds()/2 {
 			return false

@@ -101,7 +101,8 @@ func (p *PlanWriter) planHosts(items []int) []formats.QueueHost {
 }
 
 // addInstances adds the instances of a pool x to plan q, on the next free devices. nextDevice has the first free device of each pool of
-// the cluster, and is moved on. items are those of the plan, by which classes of other pools are kept away.
+// the cluster, and is moved on. items are those of the plan (classes of requests for a model). A class of them that asks for a model of x,
+// but is served by another pool, gets a cap of 0 on these instances, which keeps it away.
 func (p *PlanWriter) addInstances(q *formats.QueuePlan, x *Pool, nextDevice []int, items []int) error {
 	models := p.problem.ModelsOf(x.Items)
 	nextModel := 0
@@ -119,13 +120,13 @@ func (p *PlanWriter) addInstances(q *formats.QueuePlan, x *Pool, nextDevice []in
 				}
 				in.Models = append(in.Models, p.problem.Models[m].Name)
 				in.Sequences = append(in.Sequences, x.Caps[k][m])
-				in.TokenBudget = tokenBudget(instance)
+				in.TokenBudget = tokenBudget(instance) // an instance has one budget: that of its last model
 			}
 			if len(in.Models) == 0 {
 				return fmt.Errorf("a pool with %s that runs none of its models there", kind.Device)
 			}
 
-			// The models take turns as the one that is loaded at the start.
+			// in.Model is loaded at the start: the first model on the first instance, the next one on the next, and so on.
 			in.Model = in.Models[nextModel%len(in.Models)]
 			nextModel++
 			in.Caps = p.classCaps(x, items, models)

@@ -73,9 +73,10 @@ func (p *Trials) simulateLayout(ctx context.Context, l *Layout, searchWork int64
 }
 
 // simulate simulates some items (classes of requests for a model) on the pools of layout l in runCount runs, and returns the sum of their
-// outcomes. Scores are cached by name and by the pools, so the same simulation is not repeated. Unless the goal is goodput, a layout with
-// a pool that cannot do the work of its rates gets a broken score without a run. searchWork limits a re-plan of the policy, in positions
-// tried; 0 is the limit of plan simulate.
+// outcomes. Scores are cached by name and by the pools, so the same simulation is not repeated: name stands for what items, runCount and
+// searchWork do not share with another simulation of the same pools. Unless the goal is goodput, a layout with a pool that cannot do the
+// work of its rates gets a broken score without a run; that is quick to compute and not cached. searchWork limits how many positions the
+// policy tries when it orders groups anew; with 0, the limit is that of a run of the plan.
 func (p *Trials) simulate(ctx context.Context, l *Layout, items []int, runCount int, searchWork int64, name string) (Score, error) {
 	key := name
 	for i := range l.Pools {
@@ -171,9 +172,9 @@ func (p *Trials) scenario(l *Layout, items []int) (*sim.Scenario, error) {
 }
 
 // simulateRun simulates a scenario once, with the arrivals of run number `run`, and returns the outcomes by item. It breaks the run off
-// once so many requests are late that the layout cannot hold, and then returns a broken score without outcomes; for the goal goodput it
-// never does. Concurrent runs share the scenario and do not change it. items are those of the scenario, searchWork the limit on a re-plan
-// in positions.
+// once so many requests of a judge group (classes judged together) are late that the layout cannot hold, and then returns a broken score
+// without outcomes; for the goal goodput it never does. Concurrent runs share the scenario and do not change it. items are those of the
+// scenario (classes of requests for a model). searchWork limits how many positions the policy tries when it orders groups anew.
 func (p *Trials) simulateRun(ctx context.Context, scenario *sim.Scenario, items []int, run int, searchWork int64) (Score, error) {
 	var cfg sim.Config
 	var err error
@@ -198,10 +199,12 @@ func (p *Trials) simulateRun(ctx context.Context, scenario *sim.Scenario, items 
 	runCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	score := p.problem.newScore()
-	watcher := &runWatcher{p: p.problem, items: items, score: &score, span: max(scenario.Duration, 3), stop: cancel, lateCounts: make([]int64, p.problem.judgeGroups())}
+	span := max(scenario.Duration, 3) // nanoseconds: the watcher divides by a third of it, and a replay has no duration
+	watcher := &runWatcher{p: p.problem, items: items, score: &score, span: span, stop: cancel, lateCounts: make([]int64, p.problem.judgeGroups())}
 	if !p.problem.Goodput {
 		for j, n := range p.requestCounts() {
-			watcher.allowedLate = append(watcher.allowedLate, max(lateAllowance*(1-p.problem.requiredShare(j))*float64(n), 10))
+			allowedLate := (1 - p.problem.requiredShare(j)) * float64(n)
+			watcher.allowedLate = append(watcher.allowedLate, max(lateAllowance*allowedLate, minLateCount))
 		}
 	}
 	cfg.OnJudged = watcher.recordAnswer

@@ -22,8 +22,9 @@ type requestPart struct {
 }
 
 // requestParts divides the requests of every item (a class of requests for a model) into parts by their work, the least first, with the
-// mean work of each part: ten of those that must be in time, and one of those that may be late. A bound may assume that the late ones are
-// those of most work, since dropping any others would leave more to do. Work is the seconds of an instance, by kind of servers.
+// mean work of each part: by sampleSpans ten of those that must be in time, and one of those that may be late. A bound may assume that the
+// late ones are those of most work, since dropping any others would leave more to do. Work is the seconds of an instance, by kind of
+// servers. The order is that of the work on the first kind that can run the model.
 func (b *workProgram) requestParts() []requestPart {
 	p := b.problem
 	var parts []requestPart
@@ -43,19 +44,20 @@ func (b *workProgram) requestParts() []requestPart {
 			}
 		}
 		firstKind := slices.IndexFunc(workByKind[0], func(w float64) bool { return !math.IsInf(w, 1) })
-		slices.SortStableFunc(sortedRequests, func(a, b int) int { return cmp.Compare(workByKind[a][firstKind], workByKind[b][firstKind]) })
+		slices.SortStableFunc(sortedRequests, func(r, o int) int { return cmp.Compare(workByKind[r][firstKind], workByKind[o][firstKind]) })
 
 		// Average the work within each part.
 		for _, span := range sampleSpans(len(workByKind), c.RequiredShare) {
-			x, n := requestPart{item: i, share: float64(span[1]-span[0]) / float64(len(workByKind)), work: make([]float64, len(p.Kinds))}, float64(span[1]-span[0])
+			n := float64(span[1] - span[0])
+			part := requestPart{item: i, share: n / float64(len(workByKind)), work: make([]float64, len(p.Kinds))}
 			for _, r := range sortedRequests[span[0]:span[1]] {
 				for k := range p.Kinds {
-					x.work[k] += workByKind[r][k] / n
+					part.work[k] += workByKind[r][k] / n
 				}
-				x.tokens += float64(max(c.Sample[r].Output-1, 0)) / n
-				x.maxOutput = max(x.maxOutput, float64(c.Sample[r].Output))
+				part.tokens += float64(max(c.Sample[r].Output-1, 0)) / n
+				part.maxOutput = max(part.maxOutput, float64(c.Sample[r].Output))
 			}
-			parts = append(parts, x)
+			parts = append(parts, part)
 		}
 	}
 	return parts
@@ -109,7 +111,7 @@ type workProgram struct {
 type modelIterations struct {
 	item           int           // see sparseItem. If it is -1, the work of requests contains the iterations.
 	iterationRates []milp.Var    // iterations per second, by kind
-	fullBatches    [][]milp.Term // the negative of the iterations of full batches, by kind
+	fullBatches    [][]milp.Term // the negative of the iterations of full batches, by kind; addPart adds a term for each part of the requests
 	lateSavings    []milp.Term   // the negative of the iterations that late requests do not need
 	minIterations  float64       // iterations per second if all requests of the item were late. Below 0 it demands none.
 }
@@ -148,15 +150,17 @@ func (p *Problem) WorkBound(ctx context.Context, solver milp.Solver, goal Goal) 
 }
 
 // addIterations decides, for each model, whether its iterations are variables of the program, and adds these: iterations per second, by
-// kind of servers. They are counted if requests are often alone on an instance, so that iterations serve few requests and cost more than
-// those of full batches. It also sets where prompts cost nothing beside the iterations (hidesPrompts). Under goals other than the price
-// no iterations are counted, because all requests may be late or the rates are not known.
+// kind of servers. They are variables if the requests of some item (a class of requests for the model) are so often alone on an instance
+// that they need more iterations than full batches of all requests. Otherwise the work of a request contains its part of the iterations
+// of full batches. It also sets where prompts cost nothing beside the iterations (hidesPrompts). Under goals other than the price no
+// iterations are variables, because all requests may be late (goodput) or the rates are not known (factor).
 func (b *workProgram) addIterations() {
 	b.iterations, b.hidesPrompts = make([]modelIterations, len(b.problem.Models)), make([][]bool, len(b.problem.Models))
 	for m := range b.problem.Models {
-		// An item of -1 means that the iterations are part of the requests' work.
+		// c.item is the item whose requests are so often alone. -1 stands for none.
 		c := &b.iterations[m]
-		if c.item = -1; b.goal == GoalPrice {
+		c.item = -1
+		if b.goal == GoalPrice {
 			c.item = sparseItem(b.problem, m)
 		}
 		b.hidesPrompts[m] = b.kindsHidingPrompts(m, c.item)
@@ -174,9 +178,10 @@ func (b *workProgram) addIterations() {
 }
 
 // kindsHidingPrompts returns, by kind of servers, whether a model runs so many iterations that they hide its prompts: the first
-// HingeTokens prompt tokens of an iteration cost nothing beside decoding. Where they do, the bound counts each iteration in full and
-// prompts as nothing; elsewhere it counts prompts, and iterations less what they hide. Both stay below every run; the function picks the
-// higher one. sparse is the item whose requests come alone (see sparseItem), or -1.
+// HingeTokens prompt tokens of an iteration cost nothing beside decoding. The bound can count in two ways (MinRequestWork): each iteration
+// with all of its base and prompts as nothing, or prompts at their price and each iteration without the price of the tokens that it hides.
+// Both stay below every run. The first is higher if there are fewer prompt tokens than the iterations hide, which is what the function
+// estimates. sparse is the item whose requests come alone (see sparseItem), or -1.
 func (b *workProgram) kindsHidingPrompts(model, sparse int) []bool {
 	hides := make([]bool, len(b.problem.Kinds))
 	for k, instance := range b.problem.Models[model].ByKind {
@@ -184,7 +189,9 @@ func (b *workProgram) kindsHidingPrompts(model, sparse int) []bool {
 			continue
 		}
 
-		// Compare the prompt tokens per second with what the iterations per second hide.
+		// Compare the prompt tokens per second with what the iterations per second hide. There are at least the iterations of full
+		// batches, in which a request takes a share of the tokens of its answer but the first, and those of requests that come alone.
+		// Prompts of sessions may be cached, and count nothing.
 		iterationRate, promptRate := 0.0, 0.0
 		for _, i := range b.problem.itemsOf(model) {
 			c := &b.problem.Classes[b.problem.Items[i].Class]
@@ -216,9 +223,11 @@ func (b *workProgram) requestWork(model, kind int, r llm.Request, promptCached b
 }
 
 // sparseItem returns the item of a model (one class of its requests) whose requests alone force the most iterations, or -1 if these are
-// no more than full batches of all the model's requests need. A request that arrives after the previous one is due shares no iteration
-// with it if both are in time, so each needs one iteration per token of its answer. That takes Poisson arrivals: then the next such
-// request comes a mean time between arrivals after the SLO of the last.
+// no more than full batches of all the model's requests need.
+//
+// If a request arrives after the one before is due, and both are in time, they share no iteration. So each of them needs one iteration
+// for every token of its answer. isolatedRate has how often such requests come. That rate is known for Poisson arrivals only, and the
+// argument takes an SLO on the whole answer and requests without sessions, which come independently.
 func sparseItem(p *Problem, model int) int {
 	if p.Arrivals != nil && p.Arrivals.Process != "poisson" || p.Replay != nil {
 		return -1
@@ -226,11 +235,12 @@ func sparseItem(p *Problem, model int) int {
 
 	// Iterations per second: of single requests of the item that needs the most, and of full batches of all items.
 	sparsest, maxIterations, batchIterations := -1, 0.0, 0.0
+	fullBatch := slices.Max(append([]int{1}, p.Caps...)) // at most so many sequences run at once, and an iteration makes a token of each
 	for _, i := range p.itemsOf(model) {
 		c := &p.Classes[p.Items[i].Class]
-		_, output, _ := lengthMoments(c.Sample)
-		batchIterations += p.Items[i].RPS * output / float64(slices.Max(append([]int{1}, p.Caps...)))
-		if iterations := isolatedRate(p, i) * output; c.Figure == formats.FigureE2E && c.Sessions == nil && iterations > maxIterations {
+		_, meanOutput, _ := lengthMoments(c.Sample)
+		batchIterations += p.Items[i].RPS * meanOutput / float64(fullBatch)
+		if iterations := isolatedRate(p, i) * meanOutput; c.Figure == formats.FigureE2E && c.Sessions == nil && iterations > maxIterations {
 			sparsest, maxIterations = i, iterations
 		}
 	}
@@ -241,7 +251,8 @@ func sparseItem(p *Problem, model int) int {
 }
 
 // isolatedRate returns the rate, in requests per second, of those requests of an item that come only after the
-// previous such one is due. If they are in time, no iteration serves two of them.
+// previous such one is due. If they are in time, no iteration serves two of them. From one to the next it takes the SLO
+// and then, under Poisson arrivals, the mean time between arrivals.
 func isolatedRate(p *Problem, item int) float64 {
 	if p.Items[item].RPS == 0 {
 		return 0
@@ -250,12 +261,16 @@ func isolatedRate(p *Problem, item int) float64 {
 }
 
 // addPart adds a part of an item's requests (those of similar work) to the program: for each kind of servers that can run them, a
-// variable for the share of the part that is served in time there, from 0 to 1 in sum. It takes time of the kind's instances (capacity),
+// variable v for the share of the part that is served in time there, from 0 to 1 in sum. It takes time of the kind's instances (capacity),
 // and counts as in time for its class (onTime). With the goal factor, the shares of a part sum to at most the factor on the rates.
+//
+// If the model's iterations are variables (addIterations), it also adds the terms by which the part demands iterations: v takes its place
+// in full batches, and the requests of the item that come alone need some of their own. addTotals makes rows of these terms.
 func (b *workProgram) addPart(x *requestPart) {
 	item := &b.problem.Items[x.item]
-	rate, model := item.RPS*x.share, item.Model
+	rate, model := item.RPS*x.share, item.Model // requests of the part per second
 	c := &b.iterations[model]
+	iterationsAreVariables, comesAlone := c.item >= 0, c.item == x.item
 	var servedTerms []milp.Term
 	for k := range b.problem.Kinds {
 		if math.IsInf(x.work[k], 1) {
@@ -267,13 +282,13 @@ func (b *workProgram) addPart(x *requestPart) {
 		}
 		v := b.program.AddVar("", 0, milp.Inf, obj)
 
-		// If iterations are counted by themselves, they are no part of the work.
-		if c.item >= 0 {
-			iterations := x.tokens / float64(b.problem.maxSequences(model, k))
+		// x.work contains the request's part of iterations of full batches. If the iterations are variables, their cost is counted there.
+		if iterationsAreVariables {
+			iterations := x.tokens / float64(b.problem.maxSequences(model, k)) // a request's part of full batches
 			work = max(0, work-iterations*b.iterationCost(model, k))
 			c.fullBatches[k] = append(c.fullBatches[k], milp.Term{Var: v, Coef: -rate * iterations})
 		}
-		if c.item == x.item {
+		if comesAlone {
 			c.lateSavings = append(c.lateSavings, milp.Term{Var: v, Coef: -rate * x.maxOutput})
 		}
 		servedTerms = append(servedTerms, milp.Term{Var: v, Coef: 1})
@@ -282,9 +297,12 @@ func (b *workProgram) addPart(x *requestPart) {
 	}
 
 	// Requests that come alone need an iteration for each token of their answers (tokens + 1 on average), unless they are late. The
-	// late ones may be the longest of all, so each share of the part that is not served in time (1 - v) takes rate · maxOutput
-	// iterations off that. The constant part of this stands here, the part with v in lateSavings.
-	if c.item == x.item {
+	// late ones may be the longest of all, so the iterations per second are at least
+	//
+	//	isolatedRate · share · (tokens + 1) - rate · maxOutput · (1 - Σ v)
+	//
+	// The terms without v stand here, those with v in lateSavings.
+	if comesAlone {
 		c.minIterations += isolatedRate(b.problem, x.item)*x.share*(x.tokens+1) - rate*x.maxOutput
 	}
 
@@ -299,18 +317,20 @@ func (b *workProgram) addPart(x *requestPart) {
 // addTotals adds the rows that sum over the parts that addPart added: the iterations of each model, the requests in time that each class
 // requires, and for each kind of servers that the work fits into the time of its instances, of which there is a whole number.
 func (b *workProgram) addTotals() {
-	// Iterations are at least those of full batches and, in sum, those of the requests that come alone.
+	// Iterations are variables for models some of whose requests come alone (addIterations). On each kind they are at least those of
+	// full batches, whose terms are negative: iterations - Σ full batches ≥ 0. In sum over the kinds they are at least those of the
+	// requests that come alone, less those that late ones save: Σ iterations + lateSavings ≥ minIterations (addPart).
 	for m := range b.iterations {
-		c := &b.iterations[m]
-		sum := c.lateSavings
-		for k, list := range c.fullBatches {
+		counts := &b.iterations[m]
+		sum := counts.lateSavings
+		for k, fullBatches := range counts.fullBatches {
 			if b.problem.Models[m].ByKind[k] != nil {
-				b.program.AddGE("", 0, append(list, milp.Term{Var: c.iterationRates[k], Coef: 1})...)
-				sum = append(sum, milp.Term{Var: c.iterationRates[k], Coef: 1})
+				b.program.AddGE("", 0, append(fullBatches, milp.Term{Var: counts.iterationRates[k], Coef: 1})...)
+				sum = append(sum, milp.Term{Var: counts.iterationRates[k], Coef: 1})
 			}
 		}
-		if c.item >= 0 {
-			b.program.AddGE("", c.minIterations, sum...)
+		if counts.item >= 0 { // the iterations are variables
+			b.program.AddGE("", counts.minIterations, sum...)
 		}
 	}
 
@@ -337,19 +357,19 @@ func (b *workProgram) addTotals() {
 	}
 }
 
-// MinRequestWork returns the least time of an instance that a request takes to which a number of iterations
-// belongs, in seconds, in whatever batches and order. With I iterations, each of which decodes at most `sequences`
-// tokens, an instance takes
+// MinRequestWork returns the least time of an instance that a request takes, in seconds, in whatever batches and order.
+// iterations is its share of the instance's iterations. In all, an instance takes
 //
 //	base·I + sequence·D + context·C + attention·A + prompt·max(0, N - hinge·I)
 //
-// for D tokens decoded over C tokens of context, and N tokens of prompts, where I is at least D / sequences
-// (fullBatchIterations). There are two ways to count prompts, both of which are below every run. With
-// iterationsHidePrompts, prompts cost nothing, and iterations cost all of their base. Otherwise the maximum is left
-// out, and a prompt token is so cheap that further iterations do not pay (promptTokenCost), so that the work is a sum
-// over requests in which iterations hide as much of the prompts as they can. Everything else left out (iterations
-// that are not full, swaps, evictions, loads) only takes longer. The prompt of a session may be cached: then it and
-// its attention count nothing.
+// with the costs of formats.Iteration (base and sequence with those of the CPU), for I iterations that decode D tokens
+// over C tokens of context, N tokens of prompts, and A pairs of a prompt token and one before it. I is at least D over
+// the largest batch (fullBatchIterations). There are two ways to count prompts, both of which are below every run. With
+// iterationsHidePrompts, prompts cost nothing, and iterations cost all of their base. Otherwise the maximum is left out,
+// so that the work is a sum over requests, and hidden tokens are taken off the base (iterationOverhead). A prompt token
+// then costs no more than its part of an iteration that hides it (promptTokenCost), so more iterations than the least
+// never make the sum smaller. Everything else left out (iterations that are not full, swaps, evictions, loads) only
+// takes longer. The prompt of a session may be cached: then it and its attention count nothing.
 func MinRequestWork(iteration *formats.Iteration, r llm.Request, iterations float64, iterationsHidePrompts, promptCached bool) float64 {
 	d, n := float64(max(r.Output-1, 0)), float64(r.Prompt)
 	decodedContext := d*n + d*(d-1)/2 // sum of the context lengths over which the tokens are decoded

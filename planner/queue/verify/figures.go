@@ -84,8 +84,9 @@ func arrivalSeconds(p *formats.Plan, profile *formats.Profile) float64 {
 }
 
 // requestTime returns about how long an instance works for a mean request of a class, in seconds, on the
-// instance where that is least. It counts the prompt in an iteration of its own. The costs are those of the
-// profile or, without one, of the plan. If no instance serves the class, it returns 0.
+// instance where that is least. To the least time, in which the prompt is read beside decoding, it adds that of
+// the prompt in an iteration alone. The costs are those of the profile or, without one, of the plan, which has the
+// measurements of its models too. If no instance serves the class, it returns 0.
 func requestTime(q *formats.QueuePlan, class *formats.QueueClass, profile *formats.Profile) float64 {
 	costs := formats.Profile{LLMs: q.Models}
 	if profile != nil {
@@ -97,8 +98,10 @@ func requestTime(q *formats.QueuePlan, class *formats.QueueClass, profile *forma
 		_, instance := costs.LLMOn(class.Model, in.Device, in.TensorParallel)
 		index := slices.Index(in.Models, class.Model)
 		if instance != nil && index >= 0 && index < len(in.Sequences) {
-			prompt := instance.Iteration.PromptNS * max(0, class.PromptMean-instance.Iteration.HingeTokens) / 1e9
-			minTime = min(minTime, minRequestTime(class, instance, in.Sequences[index])+prompt)
+			// Up to HingeTokens, reading the weights takes longer than computing the tokens, so only those above cost time.
+			costlyTokens := max(0, class.PromptMean-instance.Iteration.HingeTokens)
+			promptSeconds := instance.Iteration.PromptNS * costlyTokens / 1e9
+			minTime = min(minTime, minRequestTime(class, instance, in.Sequences[index])+promptSeconds)
 		}
 	}
 	if math.IsInf(minTime, 1) {
