@@ -236,8 +236,8 @@ func (f *resolvedWorkload) objectiveOf(plan *trials.Plan) formats.Objective {
 }
 
 // planOutcome returns a plan as the parts of a plan document: objective with bound and gap, why the search stopped,
-// what one more device would bring, the gear section, the deployment and the policy. It sets the workload's problem to
-// the one that was solved in the end, with its SLO and devices.
+// what one more device would bring, the gear section, the deployment and the policy. It also replaces the workload's
+// problem, by the one that was solved in the end, with its SLO and devices, as what is written is about that.
 func (f *resolvedWorkload) planOutcome(plan *trials.Plan) *kind.Outcome {
 	f.problem = plan.Problem // with the SLO or the devices that the search found
 	o := &kind.Outcome{
@@ -245,7 +245,7 @@ func (f *resolvedWorkload) planOutcome(plan *trials.Plan) *kind.Outcome {
 		Pools: f.pools, Candidates: plan.CascadeCount,
 	}
 
-	// Why the search stopped.
+	// Why the search stopped. The strongest reason is named.
 	switch {
 	case plan.IsProved:
 		o.StoppedBy = milp.StoppedByProof
@@ -266,7 +266,7 @@ func (f *resolvedWorkload) planOutcome(plan *trials.Plan) *kind.Outcome {
 	// The section, the deployment and the policy. The policy measures the rate over a window that is long enough for the
 	// lowest range, whose upper edge is RangeEdges[0].
 	section := writeSection(plan, f.problem, f.weightsSource)
-	section.Score, section.TriedBound = f.recordScore, plan.TrialBound
+	section.Score, section.TriedBound = f.recordScore, plan.TrialBound // the document calls the bound by trials so
 	section.RequestUS, section.RequestCPUUS = document.Micros(f.problem.RequestOverhead), document.Micros(f.requestCPU)
 	for i := range section.Models {
 		section.Models[i].Calibration = f.calibration[section.Models[i].Model]
@@ -274,6 +274,7 @@ func (f *resolvedWorkload) planOutcome(plan *trials.Plan) *kind.Outcome {
 	o.Section = section
 	f.addDeployment(o, plan)
 	window, hysteresis := policygear.WindowFor(f.problem.RangeEdges[0])
+	// The other parameters are the policy's own defaults (policygear.DefaultOptions).
 	parameters := policygear.Options{Window: window, Hysteresis: hysteresis, Alpha: 8, Flush: f.problem.SLO / 4, RefuseLate: true}
 	o.Policy = formats.PolicySpec{Name: policygear.Name, Params: parameters.Parameters()}
 	return o

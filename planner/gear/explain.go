@@ -20,20 +20,24 @@ func explain(p *formats.Plan) []string {
 		return nil
 	}
 
-	// Accuracy and bounds.
+	// The accuracy, unless the plan's objective is just that: the objective has a line of its own outside of these.
 	var lines []string
 	if p.Objective.Name != "accuracy" || g.AccuracyHeldOut != nil {
 		lines = append(lines, accuracyLine(g))
 	}
 	if len(g.Models) > 0 {
 		line := fmt.Sprintf("bounds: of plans over these thresholds, %d quantiles per model; finer ones may exceed them", len(g.Models[0].Thresholds)+1)
-		// If the plan's bound is noticeably below the mean of its ranges' bounds, the two are about different plans: say so.
+		// A range's bound is of mixtures of several cascades. If the plan's bound is noticeably below their mean, it is the sharper
+		// one of plans with a single cascade per range, which exists only for an SLO of every range: say so.
 		meanRangeBound := weightedMean(g, func(r *formats.Gear) float64 { return r.Bound })
-		if b := p.Objective.Bound; b != nil && p.Objective.Name == cascades.MostAccurate && g.SLOScope != formats.ScopeRequests && *b < meanRangeBound-trials.MinAccuracyGain {
+		hasAccuracyBound := p.Objective.Bound != nil && p.Objective.Name == cascades.MostAccurate
+		if hasAccuracyBound && g.SLOScope != formats.ScopeRequests && *p.Objective.Bound < meanRangeBound-trials.MinAccuracyGain {
 			line += ". Those of ranges are of mixtures of cascades, too; that of the plan is of one cascade per range"
 		}
 		lines = append(lines, line)
 	}
+	// The bound by trials (simulated runs). It is of plans with one cascade per range and without stages, whose gears would have
+	// to pass the same simulated streams with one of the splits of work that trials tried.
 	if t := g.TriedBound; t > 0 {
 		word := "below" // trials rule out smaller latencies, counts and prices, but higher accuracies
 		if p.Objective.Name == cascades.MostAccurate {

@@ -91,7 +91,7 @@ func (f *resolvedWorkload) measuredByBlock(pm *formats.ProfileModel) bool {
 	for i := range pm.Measurements {
 		measurement := &pm.Measurements[i]
 		inCluster := slices.ContainsFunc(f.pools, func(p formats.Pool) bool { return p.Device == measurement.Device })
-		if inCluster && measurement.Share <= 1 && len(measurement.Blocks) != len(pm.Blocks) {
+		if inCluster && isOnWholeDevice(measurement) && len(measurement.Blocks) != len(pm.Blocks) {
 			return false
 		}
 	}
@@ -100,21 +100,22 @@ func (f *resolvedWorkload) measuredByBlock(pm *formats.ProfileModel) bool {
 
 // chainPipeline returns, for the plan document, the pipeline of a placed chain (a member in stages, each on devices of
 // its own) that gets the given samples per second. Its latency is that of the largest batch through all stages and
-// transfers, in microseconds, and its rate that of its slowest stage. The speed of the network is stated as an
-// assumption.
+// transfers, in microseconds. Its rate is that of its slowest stage, and the rate of a stage the samples that it gets,
+// up to what its devices have time for. The speed of the network is stated as an assumption.
 func (f *resolvedWorkload) chainPipeline(placement *planspace.PlacedChain, samples float64) formats.Pipeline {
 	chain := placement.Chain
 	pipeline := formats.Pipeline{Batch: chain.MaxBatch, RPS: math.Inf(1)}
 
-	// Each stage with its times, and the cut behind it. GPUs is the number of devices that the samples keep busy. BlockUS, the
-	// times by block, are left out, as those of the stage suffice.
+	// Each stage with its times, and the cut behind it.
 	for i := range chain.Stages {
 		chainStage, devices := &chain.Stages[i], placement.Devices[i]
-		stage := formats.Stage{Blocks: [2]int{chainStage.FirstBlock, chainStage.EndBlock}, Device: f.pools[chainStage.Kind].Device, Share: 1, Replicas: len(devices), GPUs: samples * chainStage.SecondsPerSample, Placement: replicaPlacements(devices)}
-		f.problem.Blocks.Models[chain.Model].ShareCosts[chainStage.Kind][0].WriteStage(&stage, f.modelProfiles[chain.Model], chain.MaxBatch)
-		stage.BlockUS = nil
+		wholeDevice := &f.problem.Blocks.Models[chain.Model].ShareCosts[chainStage.Kind][0] // index v-1 has the costs on 1/v of a device
+		busyDevices := samples * chainStage.SecondsPerSample
+		stage := formats.Stage{Blocks: [2]int{chainStage.FirstBlock, chainStage.EndBlock}, Device: f.pools[chainStage.Kind].Device, Share: 1, Replicas: len(devices), GPUs: busyDevices, Placement: replicaPlacements(devices)}
+		wholeDevice.WriteStage(&stage, f.modelProfiles[chain.Model], chain.MaxBatch)
+		stage.BlockUS = nil // the times of the stage suffice
 		pipeline.LatencyUS += stage.InferUS[chain.MaxBatch-1]
-		stage.RPS = min(float64(stage.Replicas), stage.GPUs) / chainStage.SecondsPerSample
+		stage.RPS = min(float64(stage.Replicas), busyDevices) / chainStage.SecondsPerSample
 		pipeline.RPS = min(pipeline.RPS, stage.RPS)
 		if chainStage.TransferTimes != nil {
 			cut := f.blockCuts[chain.Model][chainStage.EndBlock-1]

@@ -139,17 +139,19 @@ func (f *resolvedWorkload) setRequestTimes() {
 
 // variantOn returns the times and the memory (bytes) of a whole model on a kind of devices. Times are of every batch
 // size up to the largest that was measured and that the option max-batch allows. If the memory was not measured, it is
-// the bytes of the weights. If the model was not measured on the kind, there are no times.
+// the bytes of the weights. If the model was not measured on the kind, there are no times. Measurements on a share 1/v
+// of a device, with v above 1, are left out.
 func (f *resolvedWorkload) variantOn(modelProfile *formats.ProfileModel, device string) cascades.Variant {
 	var variant cascades.Variant
 	costs := wholeModelCosts(modelProfile, device)
 	for i := range modelProfile.Measurements {
-		if ms := &modelProfile.Measurements[i]; ms.Device == device && ms.Share <= 1 {
+		if ms := &modelProfile.Measurements[i]; ms.Device == device && isOnWholeDevice(ms) {
 			variant.Memory = max(variant.Memory, ms.MemoryBytes)
 		}
 	}
 
-	// Times of every batch size up to the largest measured one. The whole model is block 0 of 1 in these costs.
+	// Times of every batch size up to the largest measured one. In these costs the whole model is one block, from 0 to 1.
+	const firstBlock, endBlock = 0, 1
 	if list := costs.Batches; len(list) > 0 {
 		maxBatch, hasMeans := list[len(list)-1].Batch, list[0].MeanFactor > 0
 		if limit := f.input.Values.WholeNumber("max-batch"); limit > 0 {
@@ -157,9 +159,9 @@ func (f *resolvedWorkload) variantOn(modelProfile *formats.ProfileModel, device 
 		}
 		for b := 1; b <= maxBatch; b++ {
 			expected := costs.ExpectedTimes(b)
-			variant.MedianTimes = append(variant.MedianTimes, expected.Median(0, 1))
+			variant.MedianTimes = append(variant.MedianTimes, expected.Median(firstBlock, endBlock))
 			if hasMeans {
-				variant.MeanTimes = append(variant.MeanTimes, expected.Mean(0, 1))
+				variant.MeanTimes = append(variant.MeanTimes, expected.Mean(firstBlock, endBlock))
 			}
 		}
 	}
@@ -171,20 +173,27 @@ func (f *resolvedWorkload) variantOn(modelProfile *formats.ProfileModel, device 
 	return variant
 }
 
+// isOnWholeDevice reports whether a measurement is of a whole device. Its Share is the v of a share 1/v of a device.
+func isOnWholeDevice(measurement *formats.Measurement) bool { return measurement.Share <= 1 }
+
 // wholeModelCosts returns the measured costs of a model on a kind of devices, if it runs whole: as if it were one
-// block, with a time for each measured batch size. Measurements with several shares of a device are left out.
+// block, with a time for each measured batch size. Measurements on a share 1/v of a device, with v above 1, are left
+// out.
 func wholeModelCosts(pm *formats.ProfileModel, device string) *stages.ShareCosts {
-	// PadsToNext says, before and after the one block, whether a batch between two measured sizes takes the time of the next
-	// one. If it is nil, all batches do.
+	// A batch between two measured sizes takes the time of the larger one if it is padded, and a time between theirs if not.
+	// PadsToNext is nil if all batches are padded. Else it has an entry for the place before and one for the place after the
+	// block, both false.
 	costs := &stages.ShareCosts{Dispatch: pm.DispatchUS.D()}
 	if !pm.PadsBatches(device, 0, len(pm.Blocks)) {
 		costs.PadsToNext = make([]bool, 2)
 	}
 
-	// Each measurement is a batch. Its time is that of the whole model, or else the sum of its blocks.
-	means := true // every batch has a mean
-	for _, ms := range pm.Measurements {
-		if ms.Device != device || ms.Share > 1 {
+	// Each measurement is a batch. Its time is that of the whole model (the median, WallUS), or else the sum of its blocks. The
+	// mean is noted as a factor on it.
+	allHaveMeans := true
+	for i := range pm.Measurements {
+		ms := &pm.Measurements[i]
+		if ms.Device != device || !isOnWholeDevice(ms) {
 			continue
 		}
 		cost := stages.BatchCost{Batch: ms.Batch, Blocks: make([]time.Duration, 1)}
@@ -195,14 +204,14 @@ func wholeModelCosts(pm *formats.ProfileModel, device string) *stages.ShareCosts
 				cost.Blocks[0] += ms.Blocks[b].WallUS.D()
 			}
 		}
-		means = means && cost.MeanFactor > 0
+		allHaveMeans = allHaveMeans && cost.MeanFactor > 0
 		costs.Batches = append(costs.Batches, cost)
 	}
 
 	// Means count only if every batch has one.
 	slices.SortFunc(costs.Batches, func(a, b stages.BatchCost) int { return a.Batch - b.Batch })
 	for i := range costs.Batches {
-		if !means {
+		if !allHaveMeans {
 			costs.Batches[i].MeanFactor = 0
 		}
 	}

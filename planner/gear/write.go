@@ -133,16 +133,18 @@ func writeSection(plan *trials.Plan, p *cascades.Problem, weights string) *forma
 	return g
 }
 
-// writeGear returns the gear of a range, the cascade with its split, as the plan document has it. fromRate and toRate
-// are the edges of the range in requests per second, and weight is its share of the requests. The accuracy on held-out
-// samples comes with a 95 % interval.
-func writeGear(t *trials.PlannedGear, p *cascades.Problem, fromRate, toRate, weight float64) formats.Gear {
-	c, load := &t.Cascade, t.BusiestLoad
-	if !p.OverRequests || p.MeasuredRates == nil {
-		load = min(1, load) // more is rounding
+// writeGear returns the planned gear of a range, the cascade with its split, as the plan document has it. fromRate and
+// toRate are the edges of the range in requests per second, and weight is its share of the requests. The accuracy on
+// held-out samples comes with a 95 % interval.
+func writeGear(planned *trials.PlannedGear, p *cascades.Problem, fromRate, toRate, weight float64) formats.Gear {
+	c, load := &planned.Cascade, planned.BusiestLoad
+	// A gear must have time for the range's upper edge, so more than 1 is rounding. Only with an SLO over all requests at measured
+	// rates, which may stay below that edge, a range may take a gear of a higher load.
+	if mayExceedTime := p.OverRequests && p.MeasuredRates != nil; !mayExceedTime {
+		load = min(1, load)
 	}
-	g := formats.Gear{FromQPS: fromRate, ToQPS: toRate, Weight: weight, Accuracy: t.Accuracy, Bound: t.Bound,
-		Utilisation: load, LatencyUS: document.Micros(t.Trial.Latency), LatencyHeldOutUS: document.Micros(t.Trial.HeldOutLatency), LateShare: t.LateShare}
+	g := formats.Gear{FromQPS: fromRate, ToQPS: toRate, Weight: weight, Accuracy: planned.Accuracy, Bound: planned.Bound,
+		Utilisation: load, LatencyUS: document.Micros(planned.Trial.Latency), LatencyHeldOutUS: document.Micros(planned.Trial.HeldOutLatency), LateShare: planned.LateShare}
 
 	// Accuracy on the held-out samples.
 	if p.HeldOutSamples != nil && p.HeldOutSamples.N > 0 {
@@ -154,9 +156,9 @@ func writeGear(t *trials.PlannedGear, p *cascades.Problem, fromRate, toRate, wei
 
 	// Stages: the cascade's models. The first waits for MinQueue requests. A level is 1 above the index of its threshold.
 	for k, m := range c.Models {
-		s := formats.GearStage{Model: p.Models[m].Name, Fraction: float64(c.ReachCounts[k]) / float64(p.PlanningSamples.N), MinQueue: 1, Split: t.Shares[m]}
+		s := formats.GearStage{Model: p.Models[m].Name, Fraction: float64(c.ReachCounts[k]) / float64(p.PlanningSamples.N), MinQueue: 1, Split: planned.Shares[m]}
 		if k == 0 {
-			s.MinQueue = t.MinQueue
+			s.MinQueue = planned.MinQueue
 		}
 		if k < len(c.Levels) {
 			s.Level = int(c.Levels[k])

@@ -27,16 +27,21 @@ type PooledDevices struct {
 }
 
 // PoolDevices returns the devices of all kinds as one budget of work, for bounds under an SLO over all requests
-// together: it prices device and network time by the duals of the linear program of the highest range of rates, such
-// that a second of all devices costs 1, and each model's samples by these prices. inTime is the space of plans within
-// the SLO, and lax the one without an SLO, as late requests may use its cascades and batches.
+// together. A second of a device or NIC is priced by its dual in the linear program of the highest range of rates,
+// scaled so that a second of all of them costs 1. A sample of each model then costs what it does at these prices where
+// it is cheapest.
+//
+// inTime is the space of plans within the SLO. lax is the one without an SLO: late requests may use its cascades and
+// batches, and it has the least late share of each cascade.
 func PoolDevices(ctx context.Context, p *cascades.Problem, inTime, lax *planspace.Space) (*PooledDevices, error) {
-	program, sol, _, err := lax.SolveRelaxation(ctx, len(p.RangeEdges)-1, false, nil)
+	const serveOnly = false // the program maximises the accuracy
+	program, sol, _, err := lax.SolveRelaxation(ctx, len(p.RangeEdges)-1, serveOnly, nil)
 	if err != nil {
 		return nil, err
 	}
 
-	// Prices are the duals of device time and NIC time. The program has one range, whose rows have index 0.
+	// Prices are the duals of device time and NIC time, which are below 0 by rounding at most. Rows have index 0, as the program
+	// has one range, and each kind has at most one of the FluidConfigs.
 	devicePrice, nicPrice, total := make([]float64, len(p.Kinds)), map[planspace.NICDirection]float64{}, 0.0
 	for c, conf := range lax.FluidConfigs {
 		devicePrice[conf.Kind] = math.Abs(sol.RowDuals[program.TimeRow[0][c]])
@@ -80,21 +85,27 @@ type lateCascade struct{ cost, accuracy, lateShare float64 }
 // lateCascades lists, by rising cost, what each cascade costs per request if a share of its requests is late (past the
 // SLO), for an SLO over all requests together. Costs are in seconds of the pooled devices.
 //
-// Requests in time are in batches of at most the SLO and cost inTimeCost; late ones may be in cheaper batches and cost
-// lateCost, both by model. Requests that reach the most models gain most by being late, so a share l of the requests is
-// late at every model: of the requests that reach the model, min(l, reach). Between two reaches the cost is linear in
-// l, so only the reaches and the least late share are listed:
+// Samples of requests in time are in batches of at most the SLO and cost inTimeCost; those of late ones may be in
+// cheaper batches and cost lateCost, both by model. If a share l of the requests is late, the cascade costs least if
+// these are the ones that reach the most models, as they have the most samples. Then min(l, reach) of the requests are
+// late at a model that a share reach of all requests reaches:
 //
 //	cost(l) = Σ_m lateCost(m) · min(l, reach(m)) + inTimeCost(m) · max(0, reach(m) - l)
+//
+// l is at least the share that is late even without queueing (minLateShares). The cost is linear in l between two
+// reaches, so only that share and the reaches above it are listed, and of these only those of models at which late
+// samples are cheaper, as beyond the others nothing is saved.
 func (p *PooledDevices) lateCascades(lateCost []float64) []lateCascade {
 	var options []lateCascade
 	for i := range p.cascades {
 		c := &p.cascades[i]
 
 		// The late shares at which the slope changes.
-		shares := []float64{p.minLateShares[i]}
+		minLateShare := p.minLateShares[i]
+		shares := []float64{minLateShare}
 		for k, m := range c.Models {
-			if reachShare := float64(c.ReachCounts[k]) / float64(p.problem.PlanningSamples.N); reachShare > p.minLateShares[i] && p.inTimeCost[m] > lateCost[m] {
+			reachShare := float64(c.ReachCounts[k]) / float64(p.problem.PlanningSamples.N)
+			if lateIsCheaper := p.inTimeCost[m] > lateCost[m]; reachShare > minLateShare && lateIsCheaper {
 				shares = append(shares, reachShare)
 			}
 		}
@@ -136,24 +147,31 @@ func envelopeAtPrice(list []lateCascade, price float64) (envelope pareto.Envelop
 	return envelope
 }
 
-// BoundOverRequests returns the accuracy that no plan exceeds over all ranges of rates by weight, for an SLO over all
-// requests together, and lowers bounds, the same of each range, where it knows better. A range is served by a mixture
-// of cascades with shares of late requests, which costs no more than the devices. No range may have more late requests
-// than the percentile allows in all ranges, which share these. Any price of a late request gives a bound (Lagrange),
-// and the least over the tried prices counts. envelope is the best mixture's accuracy less that price, for a cost per
-// request of deviceScale / edge(r), as edge(r) requests per second share the devices:
+// BoundOverRequests returns the accuracy that no plan exceeds, weighted over all ranges of rates, for an SLO over all
+// requests together. bounds has such an accuracy for each range alone. BoundOverRequests lowers those for which it
+// finds a smaller one.
 //
+// A range is served by a mixture of cascades, part of whose requests are late. Of all requests at most a share
+// maxLateShare = 1 - percentile may be late, so of the requests of range r at most maxLateShare / weight(r). For any
+// price ≥ 0, in accuracy, that a late request is charged, envelope(price, cost) is the most accuracy - price ·
+// lateShare that mixtures of a cost per request reach. At its upper edge range r has deviceScale / edge(r) device
+// seconds for each request. So each price gives the bounds below (Lagrange), and the least over the tried prices
+// counts:
+//
+//	accuracy(r) ≤ envelope(price, deviceScale / edge(r)) + price · min(1, maxLateShare / weight(r))
 //	total ≤ Σ_r weight(r) · envelope(price, deviceScale / edge(r)) + price · maxLateShare
 func (p *PooledDevices) BoundOverRequests(bounds []float64) (total float64) {
+	// Late requests may be in batches of any length, so they cost anyTimeCost.
 	options, maxLateShare := p.lateCascades(p.anyTimeCost), 1-p.problem.Percentile
 	total = minOverPrices(func(price float64) float64 {
-		envelope, sum := envelopeAtPrice(options, price), price*maxLateShare
+		envelope, totalBound := envelopeAtPrice(options, price), price*maxLateShare
 		for r, edge := range p.problem.RangeEdges {
-			accuracy := envelope.At(p.deviceScale / edge)
-			bounds[r] = min(bounds[r], accuracy+price*min(1, maxLateShare/p.problem.RangeWeights[r]))
-			sum += p.problem.RangeWeights[r] * accuracy
+			chargedAccuracy := envelope.At(p.deviceScale / edge)
+			totalBound += p.problem.RangeWeights[r] * chargedAccuracy
+			// Every tried price bounds the ranges, too.
+			bounds[r] = min(bounds[r], chargedAccuracy+price*min(1, maxLateShare/p.problem.RangeWeights[r]))
 		}
-		return sum
+		return totalBound
 	})
 	return min(total, p.problem.WeightedSum(bounds))
 }

@@ -12,16 +12,17 @@ const maxWindows = 2048
 // MeasuredBound returns the accuracy that no plan exceeds on the measured rates (requests of every second of a trace),
 // if all requests together keep the SLO. It holds even for plans that could not hold a rate forever.
 //
-// Requests that arrive in a window of time and are in time are answered within the window and the SLO after it. A
-// window of n requests thus has windowSeconds + SLO of the pooled devices for a mixture of cascades, which is the same
-// for all its requests, because nothing is better. The rates are cut into windows of 1, 2, 4, … basic windows, such
-// that the sum of their bounds is the least. A late request is charged a price in accuracy, as in BoundOverRequests,
-// and costs no time.
+// Cut time into windows. A request that is in time is answered within the window of its arrival or the SLO after it, so
+// the n requests of a window share windowSeconds + SLO seconds of the pooled devices. At best all get one mixture of
+// cascades, because the envelope is concave. The sum of the windows' best accuracies, for any cut, is a bound, so the
+// cut of the least sum is chosen, of windows of 1, 2, 4, … basic windows. A late request is charged a price in
+// accuracy, and the lateness allowed is added back at that price, as in BoundOverRequests. Late requests take none of
+// these seconds, as they may be worked on at any time.
 //
-// It also bounds the mean of random streams: the best of a window is concave in its requests and its work, so chance in
-// the arrivals does not raise it.
+// The bound also holds for the mean of random streams: the best of a window is concave in its requests and its work, so
+// chance in the arrivals does not raise it.
 func (p *PooledDevices) MeasuredBound() float64 {
-	freeCost := make([]float64, len(p.problem.Models)) // late requests are worked on when devices are idle
+	freeCost := make([]float64, len(p.problem.Models)) // by model: a late sample costs 0
 	options, maxLateShare := p.lateCascades(freeCost), 1-p.problem.Percentile
 	windowSeconds := (len(p.problem.MeasuredRates) + maxWindows - 1) / maxWindows // of a basic window, for at most maxWindows of them
 	cumulativeRequests := []float64{0}                                            // requests that arrived until the end of each basic window
@@ -29,8 +30,8 @@ func (p *PooledDevices) MeasuredBound() float64 {
 		cumulativeRequests = append(cumulativeRequests, cumulativeRequests[len(cumulativeRequests)-1]+cascades.Sum(p.problem.MeasuredRates[second:min(second+windowSeconds, len(p.problem.MeasuredRates))]))
 	}
 
-	// The cut into windows of the least bound, by dynamic programming over their ends: bestUntil has the least sum of correct
-	// answers, less the price of late requests, until the end of each basic window.
+	// For each price find the cut into windows of the least sum, by dynamic programming over their ends. bestUntil has, by end of
+	// a basic window, the least sum until then of what windows reach: correct answers less the price of late requests.
 	requests := cumulativeRequests[len(cumulativeRequests)-1]
 	return minOverPrices(func(price float64) float64 {
 		envelope, bestUntil := envelopeAtPrice(options, price), make([]float64, len(cumulativeRequests))

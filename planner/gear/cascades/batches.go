@@ -67,14 +67,18 @@ func cheapestBatch(p *Problem, v Variant) (batch int, secondsPerSample float64) 
 	return batch, secondsPerSample
 }
 
-// BatchesAndSpeeds returns the largest batch of each model on each kind of devices, the cheapest one per sample, and
-// the seconds of device time per sample in it, both by kind and model. They are 0 and infinity if a model does not run
-// there: it misses the SLO, does not fit into the memory, or should run on faster kinds only.
+// BatchesAndSpeeds returns, by kind of devices and model, the largest batch that plans use, and the seconds of device
+// time per sample in it. That batch is the one within the SLO that is cheapest per sample. They are 0 and infinity if
+// the model does not run on the kind: even one sample misses the SLO, it does not fit into the memory, or it should run
+// on faster kinds only.
 func BatchesAndSpeeds(p *Problem) (maxBatch [][]int, secondsPerSample [][]float64) {
 	for k, kind := range p.Kinds {
 		maxBatch, secondsPerSample = append(maxBatch, make([]int, len(p.Models))), append(secondsPerSample, slices.Repeat([]float64{math.Inf(1)}, len(p.Models)))
 		for m := range p.Models {
-			if v := p.Models[m].Variants[k]; (kind.Memory == 0 || v.Memory <= kind.Memory) && !(p.onlyFastKinds && fasterElsewhere(p, m, k)) {
+			v := p.Models[m].Variants[k]
+			fitsMemory := kind.Memory == 0 || v.Memory <= kind.Memory
+			leavesKind := p.onlyFastKinds && fasterElsewhere(p, m, k)
+			if fitsMemory && !leavesKind {
 				maxBatch[k][m], secondsPerSample[k][m] = cheapestBatch(p, v)
 			}
 		}
@@ -99,10 +103,10 @@ func fasterElsewhere(p *Problem, m, kind int) bool {
 }
 
 // WithBatchLimits returns copies of the problem under up to three limits on the time of a batch, each of which is
-// planned on its own. First, a batch may take the whole SLO. Second, it may take half the SLO, because the queue in
-// front of long batches can cost more time than these save. Third, models also leave the kinds of devices on which a
-// single sample takes longer than that, if another kind is faster. If a limit leaves all batch sizes as they were under
-// the limit before, it is left out.
+// planned on its own. First, a batch may take the whole SLO (a MaxBatchTime of 0). Second, it may take half the SLO,
+// because the queue in front of long batches can cost more time than these save. Third, models also leave the kinds of
+// devices on which a single sample takes longer than half the SLO, if it does not on another kind. A model that leaves
+// a kind has batches of 0 there. If a limit leaves all batch sizes as they were under the limit before, it is left out.
 func WithBatchLimits(p *Problem) (problems []*Problem) {
 	fullSLO, halfSLO := *p, *p
 	fullSLO.MaxBatchTime, halfSLO.MaxBatchTime = 0, p.SLO/2

@@ -22,13 +22,14 @@ func (l *Layout) ConcentratedSplit(cascade int, shares [][]float64) [][]float64 
 		concentrated[m] = slices.Clone(shares[m])
 	}
 
-	// Concentrate the work of each group g of each kind k.
-	firstReplica := make([]int, len(shares)) // replica of the model on the kind's first device
+	// Concentrate the work of each group g of each kind k. Groups are numbered over all kinds; those of other kinds have no
+	// device in GroupOf[k], and nothing changes for them.
+	firstReplica := make([]int, len(shares)) // by model: replica on the kind's first device; ReplicaIndexes moves it to the next kind
 	for k := range l.GroupOf {
 		replicaAt := l.ReplicaIndexes(l.GroupOf[k], firstReplica)
-		groupCount := slices.Max(append(l.GroupOf[k], -1)) + 1 // a kind without devices has none
+		groupCount := slices.Max(append(l.GroupOf[k], -1)) + 1 // 0 if the kind has no devices
 		for g := range groupCount {
-			l.wrapAround(cascade, k, l.GroupOf[k], g, replicaAt, concentrated)
+			l.concentrateGroup(cascade, k, l.GroupOf[k], g, replicaAt, concentrated)
 		}
 	}
 	for m := range concentrated {
@@ -63,11 +64,11 @@ func (l *Layout) ReplicaIndexes(groups, firstReplica []int) [][]int {
 	return replicaAt
 }
 
-// wrapAround divides the work of a cascade on one group of alike devices of a kind anew, by changing shares: model
+// concentrateGroup divides the work of a cascade on one group of alike devices of a kind anew, by changing shares: model
 // after model fills the devices one after another, each up to an equal part of all the work. groups has the group of
 // each device of the kind, and replicaAt the index of its replica in shares, by model and device. A group of one device
 // stays.
-func (l *Layout) wrapAround(cascade, kind int, groups []int, g int, replicaAt [][]int, shares [][]float64) {
+func (l *Layout) concentrateGroup(cascade, kind int, groups []int, g int, replicaAt [][]int, shares [][]float64) {
 	var devices []int
 	for d := range groups {
 		if groups[d] == g {

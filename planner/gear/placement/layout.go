@@ -35,13 +35,15 @@ func (l *Layout) chainOfGroup(group int) *planspace.Chain {
 }
 
 // NewLayout returns the layout of a placement: configs (how many devices hold which models) and chains (members in
-// stages) on them. It numbers the devices and finds groups of devices, and of replicas of chains, that nothing tells
-// apart, by colour refinement (solver/refine). A linear program over groups has the same optimum as one over single
-// devices, and is much smaller.
+// stages) on them. It numbers the devices, and groups devices, and replicas of chains, that nothing tells apart. A
+// linear program over groups has the same optimum as one over single devices, and is much smaller.
+//
+// With chains, groups come from colour refinement (solver/refine): devices first have a colour by config, and those of
+// a colour get different ones as long as they serve other replicas than each other.
 func NewLayout(space *planspace.Space, configs []planspace.Config, chains []planspace.PlacedChain) *Layout {
 	l := &Layout{Space: space, Configs: configs, Chains: chains, splits: map[int]*workSplit{}}
 
-	// Number the devices. Their first colour is their config.
+	// Number the devices. Their first colour, and their group for now, is their config.
 	firstDevice := make([]int, len(space.Problem.Kinds))
 	var colour []int
 	l.GroupOf = make([][]int, len(space.Problem.Kinds))
@@ -60,13 +62,15 @@ func NewLayout(space *planspace.Space, configs []planspace.Config, chains []plan
 		return l
 	}
 
-	// Refine the colours by the replicas of all chains, until devices of one colour serve replicas of the same classes equally
-	// often. Then each colour is a group of devices, and each class one of replicas.
-	replicas, replicaNumbers := l.listReplicas(firstDevice)
+	// Refine the colours. In the end devices of one colour serve equally many replicas of each class, where a class has the
+	// replicas of a chain whose devices have the same colours. Each colour becomes a group of devices, which replaces the config
+	// in GroupOf, and each class a group of replicas.
+	replicas, replicaNumbers := l.listReplicas(firstDevice) // a replica is a tuple of devices, labelled with its chain
 	colour, replicaClass := refine.RefineColours(colour, replicas)
 	l.groupDevices(colour, firstDevice)
 	for i, replica := range replicas {
-		if replicaClass[i] == len(l.replicaGroups) { // classes are numbered in the order of the replicas
+		isFirstOfClass := replicaClass[i] == len(l.replicaGroups) // classes are numbered in the order of their first replica
+		if isFirstOfClass {
 			newGroup := replicaGroup{chain: replica.Label}
 			for _, d := range replica.Nodes {
 				newGroup.stageGroups = append(newGroup.stageGroups, colour[d])

@@ -54,21 +54,25 @@ func (g *placementRanking) add(ctx context.Context, configs []planspace.Config) 
 }
 
 // RankPlacements returns the placements (which models are on which devices) that allow the most accuracy without
-// queueing, up to maxKept, the best first. rankedAll says that all placements were ranked. No plan of whole models is
-// then more accurate than the first placement allows: a gear is one cascade, and a placement's best one is the most
-// accurate that it has time for. If there are too many placements, only that of PlaceModels is ranked. On several kinds
-// or with chains that placement is ranked first, before equal ones.
+// queueing, up to maxKept, the best first. rankedAll says that all placements were ranked. Then no plan of whole models
+// is more accurate than the first placement allows, because the gear of a range is a single cascade, and a placement is
+// ranked by the most accurate cascades that its devices have time for.
+//
+// If there are too many placements, only that of the program PlaceModels is ranked. If all are ranked, but on several
+// kinds or with chains, that one is ranked before the others, so that of equally good placements it is the first.
 func RankPlacements(ctx context.Context, space *planspace.Space, maxKept int) (top []*RankedLayout, rankedAll bool, err error) {
 	ranking := &placementRanking{space: space, maxKept: maxKept}
-	var best []planspace.Config
-	if rankedAll = canRankAll(space, maxKept); !rankedAll || len(space.Problem.Kinds) > 1 || len(space.ChosenChains) > 0 {
-		if best, err = space.PlaceModels(ctx); err == nil {
-			err = ranking.add(ctx, best)
+	rankedAll = canRankAll(space, maxKept)
+	needsProgram := !rankedAll || len(space.Problem.Kinds) > 1 || len(space.ChosenChains) > 0
+	var programPlacement []planspace.Config
+	if needsProgram {
+		if programPlacement, err = space.PlaceModels(ctx); err == nil {
+			err = ranking.add(ctx, programPlacement)
 		}
 	}
 	if rankedAll {
 		EachPlacement(space, func(placement []planspace.Config) {
-			if err == nil && !slices.Equal(placement, best) {
+			if err == nil && !slices.Equal(placement, programPlacement) {
 				err = ranking.add(ctx, placement)
 			}
 		})

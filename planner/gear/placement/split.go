@@ -33,16 +33,22 @@ func (l *Layout) BestSplit(ctx context.Context, cascade int) (*workSplit, error)
 	return split, err
 }
 
-// solveSplit solves the linear program that splits a cascade's work over the devices. With a loadLimit of 0 it
-// minimises the load of the busiest device (seconds per request), so slow devices get all the work that they have time
-// for, even if chains wait there; its duals then also bound the loads of other cascades. With a limit, which no load
-// may exceed, it minimises the time of batches. If then all batches take equally long, or if the layout lacks a model,
-// the split has infinite loads and no shares.
+// solveSplit solves the linear program that splits a cascade's work over the devices. It has two forms:
+//
+// With a loadLimit of 0 it minimises the load of the busiest device (seconds per request). Slow devices then get all
+// the work that they have time for, even if chains wait for them. A bound on the loads of the layout's other cascades
+// follows from the solution (addLoadCut).
+//
+// With a limit, which no load may exceed, it minimises the time of the batches that samples are in. If all batches of
+// each model take equally long everywhere, there is nothing to minimise.
+//
+// In that case, or if the layout lacks a model, there is no split: the result has infinite loads and no shares.
 func (l *Layout) solveSplit(ctx context.Context, cascade int, loadLimit float64) (*workSplit, error) {
 	program := newSplitProgram(l, cascade, loadLimit)
 	program.addWholeModels()
 	program.addChains()
-	if !program.addRows() || program.shortBatches && !program.batchTimesVary {
+	runsAllModels := program.addRows()
+	if nothingToMinimise := program.shortBatches && !program.batchTimesVary; !runsAllModels || nothingToMinimise {
 		return &workSplit{deviceLoad: math.Inf(1), MaxLoad: math.Inf(1)}, nil
 	}
 	sol, err := planspace.SolveProgram(ctx, l.Space.Solver, program.model, milp.Options{})
@@ -78,15 +84,16 @@ type splitProgram struct {
 
 // newSplitProgram returns the linear program that splits a cascade's work over a layout, still without rows, with the
 // load of the busiest device as its only variable. With a loadLimit of 0 that load is minimised. With a limit (seconds
-// per request) it only has to stay below, and the time of batches is minimised.
+// per request) shortBatches is set: the load only has to stay below the limit, and the time of batches is minimised.
 func newSplitProgram(l *Layout, cascade int, loadLimit float64) *splitProgram {
 	g := &splitProgram{layout: l, reachShares: l.Space.ReachShares[cascade], model: milp.New("split"), shortBatches: loadLimit > 0, groupFlows: make([][]milp.Var, len(l.DeviceGroups)), chainFlows: make([]milp.Var, len(l.replicaGroups)),
 		batchSeconds: make([]float64, len(l.Space.Problem.Models)), demandTerms: make([][]milp.Term, len(l.Space.Problem.Models)), timeTerms: make([][]milp.Term, len(l.DeviceGroups)), nicTerms: map[planspace.NICDirection][]milp.Term{}}
 	g.busiestLoad = g.model.AddVar("", 0, milp.Inf, 1)
-	// The load only has to stay below the limit: the rows of devices use it as their bound.
+	// With a limit the load has no price, but an upper bound, in milliseconds. In the rows of devices no load exceeds it.
 	if g.shortBatches {
+		limitMilliseconds := 1e3 * loadLimit
 		g.model.SetObj(g.busiestLoad, 0)
-		g.model.SetBounds(g.busiestLoad, 0, 1e3*loadLimit)
+		g.model.SetBounds(g.busiestLoad, 0, limitMilliseconds)
 	}
 	return g
 }
@@ -109,29 +116,36 @@ func (g *splitProgram) addFlow(model int, seconds float64) milp.Var {
 	return flow
 }
 
-// addWholeModels adds, for each group of alike devices and each whole model that it holds and the cascade asks, the
-// variable of the samples that the group gets, and its work to the group's row of time. Times in rows are in
-// milliseconds, so that coefficients are near 1.
+// addWholeModels adds, for each group of alike devices and each model of the cascade that these hold whole, a variable:
+// the samples per request that the group gets. Its work is added to the terms of the group's row, which says that the
+// group works no more than each of its devices would at the load of the busiest:
+//
+//	Σ_m samples(m) · milliseconds(m) - devices · busiestLoad ≤ 0
+//
+// Rows are in milliseconds, so that coefficients are near 1.
 func (g *splitProgram) addWholeModels() {
 	space := g.layout.Space
-	for c, conf := range g.layout.DeviceGroups {
-		// work of the group - devices · busiest load ≤ 0
-		g.timeTerms[c] = []milp.Term{{Var: g.busiestLoad, Coef: -float64(conf.Count)}}
+	for c, group := range g.layout.DeviceGroups {
+		g.timeTerms[c] = []milp.Term{{Var: g.busiestLoad, Coef: -float64(group.Count)}}
 		g.groupFlows[c] = make([]milp.Var, len(space.Problem.Models))
-		for k, share := range g.reachShares {
-			g.groupFlows[c][k] = -1 // no variable
-			if share > 0 && conf.ModelSet&(1<<k) != 0 {
-				flow := g.addFlow(k, float64(space.MaxBatch[conf.Kind][k])*space.SecondsPerSample[conf.Kind][k])
-				g.groupFlows[c][k] = flow
-				g.timeTerms[c] = append(g.timeTerms[c], milp.Term{Var: flow, Coef: 1e3 * space.SecondsPerSample[conf.Kind][k]})
+		for m, share := range g.reachShares { // a model that no request reaches is not of the cascade
+			g.groupFlows[c][m] = -1 // no variable
+			if share > 0 && group.ModelSet&(1<<m) != 0 {
+				secondsPerSample := space.SecondsPerSample[group.Kind][m]
+				batchSeconds := float64(space.MaxBatch[group.Kind][m]) * secondsPerSample
+				flow := g.addFlow(m, batchSeconds)
+				g.groupFlows[c][m] = flow
+				g.timeTerms[c] = append(g.timeTerms[c], milp.Term{Var: flow, Coef: 1e3 * secondsPerSample})
 			}
 		}
 	}
 }
 
-// addChains adds, for each group of alike replicas of chains (members in stages) whose member the cascade asks, the
-// variable of the samples that take it, and its work to the rows of the groups of devices of its stages and of the
-// network cards between them.
+// addChains adds, for each group of alike replicas of chains (members in stages) whose member the cascade asks, a
+// variable: the samples per request that take it. Its work is added to the rows of the groups of devices of its stages,
+// as in addWholeModels, and to those of the network cards (NICs) between them, of each kind and direction:
+//
+//	Σ_flow milliseconds · flow - cards · busiestLoad ≤ 0
 func (g *splitProgram) addChains() {
 	for i := range g.layout.replicaGroups {
 		c := g.layout.chainOfGroup(i)
@@ -139,7 +153,7 @@ func (g *splitProgram) addChains() {
 		if g.reachShares[c.Model] == 0 {
 			continue
 		}
-		flow := g.addFlow(c.Model, c.Latency.Seconds())
+		flow := g.addFlow(c.Model, c.Latency.Seconds()) // the latency is that of a full batch through all stages
 		g.chainFlows[i] = flow
 		for s, group := range g.layout.replicaGroups[i].stageGroups {
 			g.timeTerms[group] = addTerm(g.timeTerms[group], flow, 1e3*c.Stages[s].SecondsPerSample)
@@ -349,8 +363,15 @@ func (l *Layout) CheapestCosts(price []float64, nicPrice map[planspace.NICDirect
 }
 
 // LoadLowerBound returns a lower bound on the load that a cascade, by its index in the space, causes on the busiest
-// device, in seconds per request, from the programs that were solved for other cascades (addLoadCut). Before any was
-// solved, it is 0.
+// device, in seconds per request. It comes from the programs that were solved for other cascades (addLoadCut): each
+// gives a price to every device's time, such that all devices together cost 1. At these prices the cascade's work costs
+// at least
+//
+//	Σ_m costs(m) · reachShares(m)
+//
+// where costs, an entry of loadCuts, has what a sample of a model costs where it is cheapest. A mean over the devices
+// by price comes to that much, so the busiest has at least as much work. The largest of these bounds counts. Before any
+// program was solved, it is 0.
 func (l *Layout) LoadLowerBound(cascade int) float64 {
 	bound := 0.0
 	for _, costs := range l.loadCuts {

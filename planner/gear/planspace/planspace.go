@@ -114,13 +114,16 @@ func (space *Space) RunsWhole(m int) bool {
 }
 
 // WithStages returns a copy of the space in which members may also run as chains (in stages over several devices). If
-// there are no chains, it returns the space itself. minTimes is the least time of a sample in stages, by model, or 0.
-// The copy's problem has these times as fastest times where they are less. Its cascades are listed anew only if chains
-// allow other ones than whole models.
+// there are no chains, it returns the space itself. p is the problem with the times of whole models; the space's own
+// problem may have those of other chains. minTimes is the least time of a single sample in stages, by model, or 0. The
+// copy's problem has these times as fastest times of a batch of one, by which latencies are bounded, where they are
+// less. Its cascades are listed anew only if chains allow other ones than whole models.
 func (space *Space) WithStages(ctx context.Context, p *cascades.Problem, chains []*Chain, minTimes []time.Duration) (*Space, error) {
 	if len(chains) == 0 {
 		return space, nil
 	}
+	// Other cascades are possible if whole models had none in time, if some model does not run whole, or if one is faster in
+	// stages, so that more cascades are in time.
 	staged, newCascades := *p, space.Cascades == nil
 	staged.Models = slices.Clone(p.Models)
 	for m := range staged.Models {

@@ -41,10 +41,22 @@ type NICDirection struct {
 	Inbound bool
 }
 
+// unservedPrice is the cost, in the objective, of a range whose requests are all unserved: far more than any accuracy is
+// worth, so that requests are served if they can be.
+const unservedPrice = 1e3
+
 // newMixtureProgram returns the linear program of some ranges of rates, by index: each is served by a mixture of
-// cascades, for the most accuracy, within the time of the devices. Columns of cascades and chains are added later. The
-// numbers of devices per config (a set of models that a device holds) are variables, common to all ranges; integer
-// makes them whole. A share of a range's requests may stay unserved, at a high price.
+// cascades, for the most accuracy, within the time of the devices. Columns of cascades and chains, which put their work
+// into the rows made here, are added later. The numbers of devices per config (a set of models that a device holds) are
+// variables, common to all ranges; integer makes them whole. A share of a range's requests may stay unserved, at
+// unservedPrice. The rows of each range are
+//
+//	mixture: Σ_cascade share + unserved = 1
+//	demand, by model: Σ_cascade share · reachShare - Σ_config flow - Σ_chain flow ≤ 0
+//	time, by config: edge · (Σ_model secondsPerSample · flow + Σ_stage secondsPerSample · chain flow) - devices ≤ 0
+//
+// where a flow is the samples per request that a model gets on the devices of a config, or that take a chain, and edge
+// is the upper edge of the range.
 func (space *Space) newMixtureProgram(configs []Config, ranges []int, integer bool) *MixtureProgram {
 	p := space.Problem
 	g := &MixtureProgram{model: milp.New("gears"), space: space, configs: configs, ranges: ranges, CascadeColumns: make([][]int, len(ranges)), chainColumns: make([][]int, len(ranges))}
@@ -65,11 +77,9 @@ func (space *Space) newMixtureProgram(configs []Config, ranges []int, integer bo
 		}
 	}
 
-	// Rows of each range, and its flows: samples per request that a model gets on the devices of a config. A row of demand says
-	// that cascades send a model no more samples than flow to it, a row of time that the work of a second at the upper edge takes
-	// no more seconds than the config has devices.
+	// The rows of each range, and its flows on configs.
 	for _, r := range ranges {
-		unserved := g.model.AddVar("", 0, milp.Inf, -1e3)
+		unserved := g.model.AddVar("", 0, milp.Inf, -unservedPrice)
 		g.UnservedVar = append(g.UnservedVar, unserved)
 		g.mixtureRow = append(g.mixtureRow, g.model.AddEQ("one cascade", 1, milp.Term{Var: unserved, Coef: 1}))
 		demandRows := make([]milp.Row, len(p.Models))
@@ -81,14 +91,14 @@ func (space *Space) newMixtureProgram(configs []Config, ranges []int, integer bo
 		for c, conf := range configs {
 			timeRow := g.model.AddLE("", 0, milp.Term{Var: g.countVar[c], Coef: -1})
 			timeRows = append(timeRows, timeRow)
-			vars := make([]milp.Var, len(p.Models))
-			for m := range vars {
-				vars[m] = -1
+			modelFlows := make([]milp.Var, len(p.Models))
+			for m := range modelFlows {
+				modelFlows[m] = -1
 				if conf.ModelSet&(1<<m) != 0 {
-					vars[m] = g.model.AddColumn("", 0, milp.Inf, 0, milp.Entry{Row: demandRows[m], Coef: -1}, milp.Entry{Row: timeRow, Coef: space.SecondsPerSample[conf.Kind][m] * p.RangeEdges[r]})
+					modelFlows[m] = g.model.AddColumn("", 0, milp.Inf, 0, milp.Entry{Row: demandRows[m], Coef: -1}, milp.Entry{Row: timeRow, Coef: space.SecondsPerSample[conf.Kind][m] * p.RangeEdges[r]})
 				}
 			}
-			flowVars = append(flowVars, vars)
+			flowVars = append(flowVars, modelFlows)
 		}
 		g.demandRow, g.flowVar, g.TimeRow = append(g.demandRow, demandRows), append(g.flowVar, flowVars), append(g.TimeRow, timeRows)
 		g.NICRow = append(g.NICRow, map[NICDirection]milp.Row{})
@@ -245,7 +255,8 @@ func (g *MixtureProgram) generateColumns(ctx context.Context, chains []*Chain) (
 	}
 }
 
-// minReducedValue returns the reduced value above which a column of a range is added.
+// minReducedValue returns the reduced value above which a column of a range, by its index in the program, is added: a
+// little more than rounding.
 func (g *MixtureProgram) minReducedValue(index int) float64 {
 	return 1e-9*max(g.space.Problem.RangeWeights[g.ranges[index]], 1e-6) + 1e-13
 }
@@ -297,26 +308,31 @@ func StageConfigs(c *Chain, kindConfig []int) []int {
 	return configs
 }
 
-// improvingChains returns, for every member, the chain (the member in stages) whose work saves the most at the duals of
-// a solution in the range at an index, against what a sample of the member costs now:
+// improvingChains returns, for every member, the chain (the member in stages) that would improve the program most in
+// one of its ranges, by the range's index in the program, at the duals of a solution. It does so if its work costs less
+// than a sample of the member costs now:
 //
-//	saving = demandDual(member) - Σ_stage timeDual · seconds - Σ_NIC nicDual · seconds
+//	saving = demandDual(member) - edge · (Σ_stage timeDual · secondsPerSample + Σ_NIC nicDual · secondsPerSample)
 //
-// A member has none if no chain saves anything. kindConfig has the one config of each kind, on whose devices a stage
+// where edge is the upper edge of the range, at which the work of a second must be done. A member has none if no chain
+// saves more than rounding (minReducedValue). kindConfig has the one config of each kind, on whose devices a stage
 // would run. The result has indexes of chains. Chains that the range has already are skipped.
 func (g *MixtureProgram) improvingChains(index int, chains []*Chain, kindConfig []int, demandDual []float64, sol *milp.Solution) []int {
 	bestChain := make([]int, len(g.space.Problem.Models))
 	bestSaving := make([]float64, len(bestChain))
 	edge := g.space.Problem.RangeEdges[g.ranges[index]]
 
-	// Compute the saving of each chain, and keep the best of each member. NICs without a row in the solved program cost nothing.
+	// Compute the saving of each chain, and keep the best of each member. Rows of NICs are only added for chains that use them, so
+	// a NIC may have no row in the solved program; it costs nothing then.
 	for i, c := range chains {
 		saving := demandDual[c.Model]
 		for s := range c.Stages {
-			saving -= sol.RowDuals[g.TimeRow[index][kindConfig[c.Stages[s].Kind]]] * c.Stages[s].SecondsPerSample * edge
+			stage := &c.Stages[s]
+			timeRow := g.TimeRow[index][kindConfig[stage.Kind]]
+			saving -= sol.RowDuals[timeRow] * stage.SecondsPerSample * edge
 		}
 		g.space.EachNIC(c, func(n NICDirection, seconds float64) {
-			if row, ok := g.NICRow[index][n]; ok && int(row) < len(sol.RowDuals) { // rows added since have no dual yet
+			if row, ok := g.NICRow[index][n]; ok && int(row) < len(sol.RowDuals) { // a row added after the solution has no dual yet
 				saving -= sol.RowDuals[row] * seconds * edge
 			}
 		})
@@ -408,18 +424,21 @@ func (space *Space) SolveRelaxation(ctx context.Context, r int, serveOnly bool, 
 func (space *Space) RangeBounds(ctx context.Context) (bounds, chainUse []float64, err error) {
 	bounds, chainUse = make([]float64, len(space.Problem.RangeEdges)), make([]float64, len(space.Chains))
 	for r := range bounds {
-		program, sol, chainVars, err := space.SolveRelaxation(ctx, r, false, nil)
+		// The program of this range alone, whose index in the program is 0. It maximises the accuracy.
+		const index, serveOnly = 0, false
+		program, sol, chainVars, err := space.SolveRelaxation(ctx, r, serveOnly, nil)
 		if err != nil {
 			return nil, nil, err
 		}
 		bounds[r] = sol.Value / max(space.Problem.RangeWeights[r], 1e-6) // the weight by which the program multiplies accuracies
-		if sol.X[program.UnservedVar[0]] > 1e-7 {                        // more than rounding
+		if sol.X[program.UnservedVar[index]] > 1e-7 {                    // more than rounding
 			bounds[r] = math.NaN()
 		}
 
-		// Half of the mean is by weight and half is even, so that ranges without weight count, too.
-		for n, i := range program.chainColumns[0] {
-			chainUse[i] += (space.Problem.RangeWeights[r] + 1/float64(len(bounds))) / 2 * sol.X[chainVars[n]]
+		// Add the use of the chains that joined the program; the n-th has variable chainVars[n]. Half of the mean is by weight and
+		// half is even, so that ranges without weight count, too.
+		for n, chain := range program.chainColumns[index] {
+			chainUse[chain] += (space.Problem.RangeWeights[r] + 1/float64(len(bounds))) / 2 * sol.X[chainVars[n]]
 		}
 	}
 	return bounds, chainUse, nil

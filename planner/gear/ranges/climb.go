@@ -21,15 +21,17 @@ const (
 	maxMissChance    = .05
 )
 
-// ClimbRanges gives ranges of rates more accurate gears (cascades with their split over devices) than their upper
-// edges, held forever, allow: measured rates may stay below an edge or pass it quickly. Only simulated streams of
-// requests at these rates can show that, evenly spaced and at random. The accuracy of the returned plan and its weights
-// are those that the streams showed. Plans without measured rates that can be simulated, or that need no more accuracy,
-// are returned as they are. seed is that of the streams, and anyPlan says that any plan will do.
+// ClimbRanges makes a plan on measured rates more accurate by climbing: range by range it takes more accurate gears
+// (cascades with their split over devices). Such a gear could not hold the range's upper edge forever, but measured
+// rates may stay below that edge or pass it quickly. So only simulation can admit it, on streams of requests at these
+// rates, evenly spaced and at random. The returned plan has the accuracy and the weights that the streams showed.
+//
+// The plan is returned as it is if its measured rates cannot be simulated, or if it need not be more accurate: it
+// reaches its target or, with anyPlan, any plan will do. seed is that of the streams.
 func ClimbRanges(ctx context.Context, plan *trials.Plan, seed uint64, anyPlan bool) (*trials.Plan, error) {
 	p := plan.Problem
-	// Only simulated rates can allow more. A plan that reaches its target, or need only exist, is left.
-	if !p.SimulatesMeasured() || (p.TargetAccuracy > 0 || anyPlan) && !p.MissesTarget(plan.Accuracy) {
+	wantsMoreAccuracy := p.MissesTarget(plan.Accuracy) || p.TargetAccuracy == 0 && !anyPlan
+	if !p.SimulatesMeasured() || !wantsMoreAccuracy {
 		return plan, nil
 	}
 
@@ -131,12 +133,14 @@ type climbStep struct {
 }
 
 // climbPath returns ever more accurate gears for range r, as steps that each keep the SLO on the gate stream (the one
-// that failed last) and gain accuracy. The climber itself is not changed. Cascades are tried along the front, by rising
-// accuracy: steps double while they succeed, fall back to one on a failure, and end after maxClimbFails failures in a
-// row or at the limit of simulated requests.
+// that failed last, or the first before any has) and gain accuracy. The climber itself is not changed. Cascades are
+// tried along the front, by rising accuracy, in steps that double after each success. A longer step that fails goes
+// back to the first cascade that it skipped. The path ends after maxClimbFails failures of single steps in a row, or at
+// the limit of simulated requests.
 func (c *gearClimber) climbPath(ctx context.Context, r int) (path []climbStep, err error) {
 	p, current, bestResult := c.simulator.Problem, &c.gears[r], c.gateResult
-	// first is the next cascade of the front to be tried: at the start the first of more accuracy than the present gear's.
+	// first is the least accurate cascade of the front that is left to try: here the first above the present gear. The comparison
+	// never finds an equal one, so the search ends where the cascades begin that are more accurate.
 	first, _ := slices.BinarySearchFunc(c.front, current.Cascade.CorrectCount, func(s placement.LoadedCascade, correct int32) int {
 		if s.Cascade.CorrectCount <= correct {
 			return -1
@@ -149,8 +153,10 @@ func (c *gearClimber) climbPath(ctx context.Context, r int) (path []climbStep, e
 		first++
 	}
 
-	// Try cascades, with growing steps, until some fail in a row.
-	step, failures, maxRequests := 1, 0, max(maxClimbRequests, maxClimbRepeats*int(cascades.Sum(p.MeasuredRates)))
+	// Try cascades, with growing steps, until some fail in a row. k is the one to try: the step-th of those from first on. All
+	// runs together may have maxClimbRequests requests, or maxClimbRepeats times the measured ones if that is more.
+	maxRequests := max(maxClimbRequests, maxClimbRepeats*int(cascades.Sum(p.MeasuredRates)))
+	step, failures := 1, 0
 	for k := first; k < len(c.front) && failures < maxClimbFails && c.simulator.MeasuredRequests < maxRequests; {
 		gears := slices.Clone(c.gears)
 		gears[r] = trials.NewGear(p, &c.front[k], p.RangeEdges[r], trials.Trial{})
@@ -163,59 +169,64 @@ func (c *gearClimber) climbPath(ctx context.Context, r int) (path []climbStep, e
 			path, bestResult, failures = append(path, climbStep{r, gears, result}), result, 0
 			first, step = k+1, 2*step
 		case step > 1:
-			step = 1
+			step = 1 // go back to the first cascade that the step skipped
 		default:
 			failures++
 			first = k + 1
 		}
-		if k = first + step - 1; k >= len(c.front) {
+		if k = first + step - 1; k >= len(c.front) { // the step leads past the end
 			step, k = 1, first
 		}
 	}
 	return path, nil
 }
 
-// climbHighest takes over as the climber's gears the last gears of a path that keep the SLO on all streams, and returns
-// the number of steps of the path up to them. A path has ever more accurate gears, which keep the SLO on the gate
-// stream (the one that failed last). It tries the whole path first and then bisects. A stream that fails becomes the
-// gate, on which later paths are tried first. If it returns an error, it has taken the best gears that were seen to keep
-// the SLO.
+// climbHighest makes the last gears of a path that keep the SLO on all streams the climber's own gears, and returns the
+// number of steps of the path up to them. A path has ever more accurate gears. It tries the whole path first and then
+// bisects. If it returns an error, it has taken the best gears that were seen to keep the SLO.
+//
+// A stream that gears fail on becomes the gate stream, on which later paths are tried first. A climber without a gate
+// (noGate) gets none: repeatSteps makes paths without trying them on a gate first, so every stream must be run.
 func (c *gearClimber) climbHighest(ctx context.Context, path []climbStep) (passedSteps int, err error) {
 	low, gate := 0, c.gateStream // the first `low` steps keep the SLO, and more than `high` do not
 	for high, middle := len(path), len(path)-1; low < high && err == nil; middle = (low + high) / 2 {
-		worst, failedStream, runErr := c.runAllStreams(ctx, &path[middle])
-		if err = runErr; worst != nil {
-			c.streamsResult, low = worst, middle+1
+		var result *trials.MeasuredResult // nil if a stream fails
+		var failedStream int
+		if result, failedStream, err = c.runAllStreams(ctx, &path[middle]); result != nil {
+			c.streamsResult, low = result, middle+1
 		} else {
 			high, gate = middle, failedStream
 		}
 	}
 
-	// Take the step.
+	// Take the last step that passed, even if a later run ended with an error.
 	if low > 0 {
 		c.gears, c.gateResult = path[low-1].gears, path[low-1].result
 		c.steps = append(c.steps, path[:low]...)
 	}
 
-	// The stream that failed becomes the gate. Its result is that of the present gears, run to the end.
+	// The stream that failed becomes the gate. Its result is that of the present gears, run to the end: any share may be late.
 	if err == nil && gate != c.gateStream && c.gateStream != noGate {
 		c.gateStream = gate
-		c.gateResult, err = c.simulator.RunMeasured(ctx, c.gears, gate, 1)
+		const maxLateShare = 1
+		c.gateResult, err = c.simulator.RunMeasured(ctx, c.gears, gate, maxLateShare)
 	}
 	return low, err
 }
 
-// runAllStreams simulates the gears of a step on all streams of measured rates (random arrivals, and even ones), except
-// the gate stream, whose result the step has. It returns the worst tail latency and late share of the streams, and the
-// means over the random ones of the accuracy and of each gear's share of requests. If a stream misses the SLO, or a
-// fresh one might with more than maxMissChance, the result is nil, and failedStream is the stream that shows it.
+// runAllStreams simulates the gears of a step on all streams of measured rates (random arrivals, and even ones). The
+// gate stream, on which steps are tried first, is not run again: the step has its result. It returns the worst tail
+// latency and late share of the streams, and the means over the random ones of the accuracy and of each gear's share of
+// requests. If a stream misses the SLO, or the late shares of the streams leave a chance of more than maxMissChance
+// that one fresh stream does, the result is nil, and failedStream is the stream that shows it: the failed one, or the
+// random one with the most late requests.
 func (c *gearClimber) runAllStreams(ctx context.Context, step *climbStep) (worst *trials.MeasuredResult, failedStream int, err error) {
 	p, worstStream := c.simulator.Problem, 0
 	var random []trials.MeasuredResult
-	var lateShares []float64
+	var lateShares []float64 // by random stream
 	worst = &trials.MeasuredResult{}
 
-	// Run the streams. The even one has the least number, and the random ones follow.
+	// Run the streams. The even one has number -1, and the random ones follow from 0 on.
 	for k := trials.EvenStream; k < c.streams; k++ {
 		result := step.result
 		if k != c.gateStream {
@@ -223,18 +234,20 @@ func (c *gearClimber) runAllStreams(ctx context.Context, step *climbStep) (worst
 				return nil, k, err
 			}
 		}
-		if worst.TakeWorst(&result); k == trials.EvenStream {
+		worst.TakeWorst(&result)
+		if k == trials.EvenStream {
 			continue
 		}
-		if lateShares = append(lateShares, result.LateShare); result.LateShare > lateShares[worstStream] {
-			worstStream = len(lateShares) - 1
+		random, lateShares = append(random, result), append(lateShares, result.LateShare)
+		if result.LateShare > lateShares[worstStream] {
+			worstStream = k
 		}
-		random = append(random, result)
 	}
 
 	// A fresh stream may miss the SLO only with a small chance.
+	const freshStreams = 1
 	worst.Accuracy, worst.GearShares = trials.MeanOfStreams(random)
-	if len(lateShares) > 1 && !tolerance.IndependentValues(lateShares).SeldomAbove(1-p.Percentile, 1, maxMissChance, trials.TrialConfidence) {
+	if len(lateShares) > 1 && !tolerance.IndependentValues(lateShares).SeldomAbove(1-p.Percentile, freshStreams, maxMissChance, trials.TrialConfidence) {
 		return nil, worstStream, nil
 	}
 	return worst, 0, nil
@@ -286,9 +299,11 @@ func sampleWindows(p *cascades.Problem) *cascades.Problem {
 
 // repeatSteps repeats the steps of a climb, which was made on a sample of the measured rates, on all rates, as far as
 // these keep the SLO. Each step gives one range a more accurate gear. If a step is refused, it and the later steps of
-// its range are left out, and the others go on.
+// its range are left out, and the others go on from the gears that have passed, which climbHighest makes the climber's
+// own.
 func (c *gearClimber) repeatSteps(ctx context.Context, steps []climbStep) error {
 	for len(steps) > 0 {
+		// The path from the present gears: of each step only the gear of its range is taken, as steps before it may be left out.
 		path, gears := make([]climbStep, len(steps)), c.gears
 		for k, step := range steps {
 			gears = slices.Clone(gears)

@@ -33,23 +33,28 @@ func (a *gearChoices) addGear(r int, g trials.PlannedGear, weight float64) {
 }
 
 // AllowLateRanges makes a plan more accurate under an SLO over all requests together: it gives ranges of rates more
-// accurate gears that miss the SLO but are stable at the upper edge, as far as all requests together keep it. It changes
-// the plan's gears and accuracy. The choice is a knapsack, whose capacity is the share of late requests that the
-// percentile allows. If rates were measured, the chosen gears are simulated on them, and while they miss the SLO there,
-// the choice is repeated with less capacity. If it returns an error, every range has the gear that it had before.
+// accurate gears that miss the SLO but are stable at the upper edge, as far as all requests together keep it. It
+// changes the plan's gears and accuracy.
+//
+// The choice is a knapsack, whose capacity is most (spentShare) of the share of late requests that the percentile
+// allows. If the measured rates are simulated and few enough for many runs, the chosen gears are run on them. While
+// they miss the SLO there, the choice is repeated with less capacity, at last with none. If it returns an error, every
+// range has the gear that it had before.
 func AllowLateRanges(ctx context.Context, plan *trials.Plan) error {
 	p, simulator := plan.Problem, plan.Placement.Simulator
 	choices, err := listGearChoices(ctx, plan)
 	for maxLateShare := spentShare * (1 - p.Percentile); err == nil; maxLateShare *= lateStepFactor {
-		// Choose gears for the capacity.
+		// Choose gears for the capacity. picks has, by range, the index of its choice; 0 is the gear that it had before.
 		picks := knapsack.BestChoices(choices.items, maxLateShare, lateUnit)
-		if chooseGears(plan, choices, picks); !p.SimulatesMeasured() || p.HasManyRequests() {
+		chooseGears(plan, choices, picks)
+		if isSimulated := p.SimulatesMeasured() && !p.HasManyRequests(); !isSimulated {
 			return nil
 		}
 
-		// Simulate them on the measured rates.
+		// Simulate them on the measured rates, to the end of the first stream however many are late, as the plan states the result.
+		const endsAtLateShare = 1
 		var measured trials.MeasuredResult
-		if measured, err = simulator.RunStreams(ctx, plan.Gears, trials.StreamCount(p), 1); err != nil {
+		if measured, err = simulator.RunStreams(ctx, plan.Gears, trials.StreamCount(p), endsAtLateShare); err != nil {
 			break
 		}
 		plan.TailLatency, plan.MeasuredAccuracy = measured.Tail, measured.Accuracy
@@ -62,12 +67,13 @@ func AllowLateRanges(ctx context.Context, plan *trials.Plan) error {
 		if unchanged := !slices.ContainsFunc(picks, func(k int) bool { return k > 0 }); unchanged {
 			return nil
 		}
-		// After enough smaller capacities only gears without late requests are left to try.
+		// After maxLateSteps smaller capacities the capacity is 0, which only gears without late requests fit into.
 		if maxLateShare < (1-p.Percentile)*math.Pow(lateStepFactor, maxLateSteps) {
 			maxLateShare = 0
 		}
 	}
-	chooseGears(plan, choices, make([]int, len(p.RangeEdges)))
+	gearsBefore := make([]int, len(p.RangeEdges)) // choice 0 of every range
+	chooseGears(plan, choices, gearsBefore)
 	return err
 }
 

@@ -18,19 +18,24 @@ import (
 
 // TrySingleCascade looks for one cascade for all ranges of rates, if the SLO is over all requests together. It returns
 // the plan of that cascade if plan, the one that the search has found, is less accurate, misses the target or is nil.
-// Else it returns plan. wholeErr is the reason why the search has found none; unless it is an InfeasibleError, it is
-// returned. history has the trials of the search.
-func TrySingleCascade(ctx context.Context, p *cascades.Problem, space *planspace.Space, plan *trials.Plan, wholeErr error, history *trials.History) (*trials.Plan, error) {
-	if wholeErr != nil && !cascades.IsInfeasible(wholeErr) {
-		return nil, wholeErr
+// Else it returns plan. searchErr is the first reason why the search found no plan on some placement, or nil. A reason
+// that is no InfeasibleError ends the search, and is returned. history has the trials of the search.
+//
+// If it is interrupted, the best plan so far stands. If there is none at all, it returns the error of its own search or
+// else searchErr.
+func TrySingleCascade(ctx context.Context, p *cascades.Problem, space *planspace.Space, plan *trials.Plan, searchErr error, history *trials.History) (*trials.Plan, error) {
+	if searchErr != nil && !cascades.IsInfeasible(searchErr) {
+		return nil, searchErr
 	}
+
+	// The placement of the plan is tried in any case, but any cascade beats a plan that misses the target.
 	toBeat := plan
 	if plan != nil && p.MissesTarget(plan.Accuracy) {
 		toBeat = nil
 	}
 	single, err := bestCascadePlan(ctx, space.WithLimits(p), plan, toBeat, history)
 	if single == nil && plan == nil {
-		return nil, cmp.Or(err, wholeErr)
+		return nil, cmp.Or(err, searchErr)
 	}
 	return trials.PlanOrError(ctx, cmp.Or(single, plan), err)
 }
@@ -43,20 +48,23 @@ func IsBetter(plan *trials.Plan, other *trials.Plan) bool {
 	return other == nil || plan.Accuracy > other.Accuracy+trials.MinAccuracyGain || other.MeasuredAccuracy > 0 && plan.MeasuredAccuracy > other.MeasuredAccuracy+trials.MinAccuracyGain
 }
 
-// SingleCascadeAccuracy returns the accuracy of one cascade for all ranges that keeps the SLO over all measured
-// requests together, if that is more than the accuracy of the plan, whose SLO is for every range. Else, or without
-// measured rates, it returns 0. Such a cascade is late or unstable at the upper edge of some range, or it would be the
-// plan. The user is told of the accuracy, or the planner takes that scope of the SLO.
+// SingleCascadeAccuracy returns the accuracy of the best single cascade for all ranges under an SLO over all measured
+// requests together, if it is more accurate than the plan (IsBetter), whose SLO is for every range. Else, or if the
+// measured rates are not simulated, it returns 0. Such a cascade is late or unstable at the upper edge of some range,
+// or it would be the plan. The user is told of the accuracy, or the planner plans again for an SLO over all requests.
 func SingleCascadeAccuracy(ctx context.Context, plan *trials.Plan, seed uint64) (float64, error) {
 	problem := *plan.Problem
 	if problem.OverRequests || problem.Goal() != cascades.MostAccurate {
 		return 0, nil
 	}
-	if problem.OverRequests, problem.MaxBatchTime = true, 0; !problem.SimulatesMeasured() {
+	// The plan may be from a problem with shorter batches; here only the SLO limits them.
+	problem.OverRequests, problem.MaxBatchTime = true, 0
+	if !problem.SimulatesMeasured() {
 		return 0, nil
 	}
 
-	// best stands for the plan in comparisons. With many requests first ask whether any cascade can be better.
+	// best stands for the plan in comparisons. With many requests each run takes long, so first ask, without any, whether some
+	// cascade may be better.
 	best := &trials.Plan{Problem: &problem, Configs: plan.Configs, Chains: plan.Chains, Accuracy: plan.Accuracy}
 	space := plan.Placement.Layout.Space.WithLimits(&problem)
 	if problem.HasManyRequests() {
@@ -65,8 +73,9 @@ func SingleCascadeAccuracy(ctx context.Context, plan *trials.Plan, seed uint64) 
 		}
 	}
 
-	// What the plan shows on the measured rates, and the best cascade.
-	planned, err := trials.NewSimulator(&problem, plan.Configs, plan.Chains, seed).RunMeasured(ctx, plan.Gears, 0, 1)
+	// What the plan shows on the measured rates, on the first stream to its end, and the best cascade.
+	const firstStream, maxLateShare = 0, 1
+	planned, err := trials.NewSimulator(&problem, plan.Configs, plan.Chains, seed).RunMeasured(ctx, plan.Gears, firstStream, maxLateShare)
 	if err != nil {
 		return 0, err
 	}
@@ -79,21 +88,26 @@ func SingleCascadeAccuracy(ctx context.Context, plan *trials.Plan, seed uint64) 
 }
 
 // bestCascadePlan returns the best plan in which one cascade serves all ranges of rates and that is more accurate than
-// toBeat, which may be nil. It tries the placement of the reference plan, if that is not nil, and the best one for a
-// single cascade. If there is no such plan, it returns nil. An error comes with the best plan so far.
+// toBeat, which may be nil. It tries the placements of LayoutsFor: that of the reference plan, if that is not nil, and
+// the best one for a single cascade. If there is no such plan, it returns nil. An error comes with the best plan so
+// far.
 func bestCascadePlan(ctx context.Context, space *planspace.Space, reference, toBeat *trials.Plan, history *trials.History) (best *trials.Plan, err error) {
 	list, err := LayoutsFor(ctx, space, reference)
+	if err != nil {
+		return nil, err
+	}
 	for _, candidate := range list {
+		// found says that the cascade has been given to all ranges of the plan, which can be so even with an error.
 		plan := trials.NewPlacement(candidate.Layout, history, nil).NewPlan()
-		ok, err := findSingleCascade(ctx, plan, worthTrying(space.Problem, candidate.Cascades, toBeat))
-		if ok && IsBetter(plan, toBeat) {
+		found, err := findSingleCascade(ctx, plan, worthTrying(space.Problem, candidate.Cascades, toBeat))
+		if found && IsBetter(plan, toBeat) {
 			best, toBeat = plan, plan
 		}
 		if err != nil {
 			return best, err
 		}
 	}
-	return best, err
+	return best, nil
 }
 
 // noCascadeBeats reports whether no single cascade, on the plan's placement or the best one, is worth trying
@@ -112,10 +126,11 @@ type SingleLayout struct {
 }
 
 // LayoutsFor returns the placements on which one cascade for all ranges is tried, each with the cascades that it has
-// time for: the placement of a plan, if there is one, and the best one at SteadyRate, the rate that such a cascade must
-// hold.
+// time for at SteadyRate, the rate that such a cascade must hold. The first is the placement of a plan, if there is one
+// and it differs from the second. The second is the best placement of whole models at that rate.
 func LayoutsFor(ctx context.Context, space *planspace.Space, plan *trials.Plan) (list []SingleLayout, err error) {
-	// The best placement at that rate: the problem has that rate as its only range, and whole models only.
+	// Rank placements for that rate: in a copy of the space whose problem has it as the only range, and which places no chains, so
+	// that its configs have whole models only. The layout is then made in the space itself, for the problem's own ranges.
 	steadySpace, steadyProblem := *space, *space.Problem
 	steadyProblem.RangeEdges, steadyProblem.RangeWeights = []float64{SteadyRate(space.Problem)}, []float64{1}
 	steadySpace.Problem, steadySpace.ChosenChains = &steadyProblem, nil
@@ -129,14 +144,16 @@ func LayoutsFor(ctx context.Context, space *planspace.Space, plan *trials.Plan) 
 		layouts = append(layouts, placement.NewLayout(space, top[0].Layout.Configs, nil))
 	}
 
-	// The placement of the plan.
-	if plan != nil && (len(plan.Chains) > 0 || len(layouts) == 0 || !slices.Equal(plan.Configs, layouts[0].Configs)) {
+	// The placement of the plan, unless it is the same.
+	isSame := plan != nil && len(plan.Chains) == 0 && len(layouts) > 0 && slices.Equal(plan.Configs, layouts[0].Configs)
+	if plan != nil && !isSame {
 		layouts = slices.Insert(layouts, 0, placement.NewLayout(space, plan.Configs, plan.Chains))
 	}
 
-	// The cascades on each.
+	// The cascades on each, of any accuracy.
+	const anyAccuracy = -1
 	for _, l := range layouts {
-		front, err := l.FeasibleFront(ctx, SteadyRate(space.Problem), -1)
+		front, err := l.FeasibleFront(ctx, SteadyRate(space.Problem), anyAccuracy)
 		if err != nil {
 			return nil, err
 		}
@@ -179,10 +196,15 @@ func minAccuracy(plan *trials.Plan) float64 {
 }
 
 // findSingleCascade gives all ranges of a plan the most accurate cascade of a list, by rising load, that keeps the SLO
-// over all requests together in simulation. It returns false if there is none. If there are few, all are tried, the
-// heaviest first. On measured rates the search begins at the heaviest cascade that devices without queues could serve
-// and goes on in steps that double, on the first stream (random arrivals). From the cascade found downwards all streams
-// decide. An error may come with a cascade that keeps the SLO if there is one stream only.
+// over all requests together in simulation. It returns false if there is none; the plan's gears then mean nothing.
+//
+// If there are few cascades, all are tried on all streams (random arrivals), the heaviest first. Else the list is first
+// bisected on the first stream alone. On measured rates the bisection begins at the first cascade of which too many
+// requests would be late even if they came evenly, and goes on in steps that double until one cascade has passed and
+// one has failed. Then, from the cascade found downwards, all streams decide.
+//
+// If a run of the bisection ends with an error, the plan has the heaviest cascade that passed on the first stream. If
+// there is no other stream, that suffices, and the result is true.
 func findSingleCascade(ctx context.Context, plan *trials.Plan, list []placement.LoadedCascade) (bool, error) {
 	p, simulator, heaviest := plan.Problem, plan.Placement.Simulator, len(list)-1
 	streams := trials.StreamCount(p)
@@ -190,9 +212,9 @@ func findSingleCascade(ctx context.Context, plan *trials.Plan, list []placement.
 	// Bisect by the first stream. If there are few cascades, all are tried: a heavier one may hold where a lighter one
 	// fails.
 	if len(list) > fewCascades || p.HasManyRequests() {
-		low, high := 0, len(list) // cascades below low keep the SLO, those from high on do not
-		middle, step := high/2, high
-		if p.SimulatesMeasured() { // each test takes long, so begin near the likely result, with small steps
+		low, high := 0, len(list)    // cascades below low keep the SLO, those from high on do not
+		middle, step := high/2, high // so large a step limits nothing: plain bisection
+		if p.SimulatesMeasured() {   // each test takes long, so begin near the likely result, with small steps
 			middle, step = min(firstLateCascade(p, list), max(high-1, 0)), 1
 		}
 		for ; low < high; step *= 2 {
@@ -205,11 +227,11 @@ func findSingleCascade(ctx context.Context, plan *trials.Plan, list []placement.
 			} else {
 				high = middle
 			}
-			// Half way, but at most a step from the end that was tried, until cascades on both sides were seen.
+			// Go on half way, but at most a step from the cascade just tried while all have passed so far, or all have failed.
 			switch middle = (low + high) / 2; {
-			case high == len(list) && step < high:
+			case high == len(list) && step < high: // none has failed
 				middle = min(middle, low+step-1)
-			case low == 0 && step < high:
+			case low == 0 && step < high: // none has passed
 				middle = max(middle, high-step)
 			}
 		}
@@ -251,9 +273,10 @@ func evenLateShare(p *cascades.Problem, load float64) float64 {
 }
 
 // UseInAllRanges gives all ranges of a plan one cascade, if that keeps the SLO over all requests together in
-// simulation, and reports whether it does. If not, the plan is unchanged. If the measured rates are simulated, so many
-// of their streams decide, and the late share of every range is that of all requests. Else each range is tried at its
-// upper edge, and the late shares are summed by weight.
+// simulation, and reports whether it does. If not, the plan is unchanged. If the measured rates are simulated, it is
+// run on their first `streams` random streams, and the late share of every range is that of all requests. Else each
+// range is tried at its upper edge. The late shares, summed by weight, may then be up to spentShare of what the
+// percentile allows; the rest is a reserve.
 func UseInAllRanges(ctx context.Context, plan *trials.Plan, simulator *trials.Simulator, cascade *placement.LoadedCascade, streams int) (bool, error) {
 	p := simulator.Problem
 	gears, lateShare := make([]trials.PlannedGear, len(p.RangeEdges)), 0.0
@@ -261,9 +284,10 @@ func UseInAllRanges(ctx context.Context, plan *trials.Plan, simulator *trials.Si
 		gears[r] = trials.NewGear(p, cascade, edge, trials.Trial{})
 	}
 
-	// Streams of the measured rates.
+	// Streams of the measured rates. The first ends early, too, once more are late than the percentile allows.
+	maxLateShare := 1 - p.Percentile
 	if p.SimulatesMeasured() {
-		measured, err := simulator.RunStreams(ctx, gears, streams, 1-p.Percentile)
+		measured, err := simulator.RunStreams(ctx, gears, streams, maxLateShare)
 		if err != nil || !measured.KeepsSLO(p) {
 			return false, err
 		}
@@ -273,15 +297,18 @@ func UseInAllRanges(ctx context.Context, plan *trials.Plan, simulator *trials.Si
 		plan.Gears, plan.Accuracy, plan.TailLatency, plan.MeasuredAccuracy = gears, gears[0].Accuracy, measured.Tail, measured.Accuracy
 		return true, nil
 	}
-	// Else trials at the upper edges. All ranges share the late requests that the percentile allows.
+
+	// Else trials at the upper edges. All ranges share the late requests that the percentile allows: if one range takes all of
+	// them, that is a share maxLateShare / weight of its requests.
 	for r := len(p.RangeEdges) - 1; r >= 0; r-- { // the highest rate is the first to fail
 		rangeGear := &gears[r]
-		trial, err := simulator.TryWithLateShare(ctx, cascade, p.RangeEdges[r], min(1, (1-p.Percentile)/p.RangeWeights[r]))
+		trial, err := simulator.TryWithLateShare(ctx, cascade, p.RangeEdges[r], min(1, maxLateShare/p.RangeWeights[r]))
 		if err != nil {
 			return false, err
 		}
 		rangeGear.Trial, rangeGear.LateShare = trial, trial.LateShare
-		if lateShare += p.RangeWeights[r] * trial.LateShare; rangeGear.BusiestLoad > 1 || !trial.Stable || lateShare > spentShare*(1-p.Percentile) {
+		lateShare += p.RangeWeights[r] * trial.LateShare
+		if rangeGear.BusiestLoad > 1 || !trial.Stable || lateShare > spentShare*maxLateShare {
 			return false, nil
 		}
 	}

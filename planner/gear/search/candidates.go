@@ -42,17 +42,18 @@ type candidatePlacement struct {
 
 // add adds those of some ranked placements (models on devices), the best first, that serve all ranges of rates, as
 // candidates for trials of single ranges. requested is the number of placements that the ranking was asked for. If
-// there are as many, others may follow that are as good as the last one, and otherBound says so.
+// there are as many, the ranking may have left out others, which are at most as good as the last one: otherBound, the
+// bound on the placements that are no candidates, is raised to its accuracy.
 func (l *candidatePlacements) add(best []*placement.RankedLayout, requested int) {
 	for _, ranked := range best {
 		space := ranked.Layout.Space
 		if len(ranked.RangeAccuracies) < len(space.Problem.RangeEdges) {
-			return
+			return // no later placement serves all ranges, as those that serve more come first
 		}
 		candidate := &candidatePlacement{layout: ranked.Layout, accuracyBound: ranked.Accuracy, gears: make([]*trials.PlannedGear, len(ranked.RangeAccuracies))}
 		for _, maxAccuracy := range ranked.RangeAccuracies {
-			// The first cascade, by falling accuracy, that is no more accurate than the placement allows. Comparing equal ones as
-			// greater makes the search end at the first of them.
+			// Find the first cascade, by falling accuracy, that is no more accurate than the placement allows. More accurate ones compare
+			// as -1, and all others as 1, so that of equal ones the first is found.
 			index, _ := slices.BinarySearchFunc(space.ByAccuracy, maxAccuracy, func(i int, maxAccuracy float64) int {
 				return cmp.Or(cmp.Compare(maxAccuracy, cascades.PlannedAccuracy(space.Problem, &space.Cascades[i])), 1)
 			})
@@ -147,9 +148,10 @@ func (v *candidatePlacement) plan() *trials.Plan {
 }
 
 // findBetterPlan looks, by trials of single ranges of rates on the candidate placements, for a plan that is better than
-// the present one by NextPlacementGain or, if plan is nil, that reaches the target. If it finds none, or the budget of
-// requests is used up, best is nil. bound is the accuracy that no plan on any placement exceeds which passes trials, as
-// far as the trials went.
+// the present one by NextPlacementGain or, if plan is nil, that reaches the target. Each failed trial lowers the bound
+// of its placement, and a placement all of whose ranges have passed is the better plan. If no placement can have one,
+// or the budget of requests is used up, best is nil. bound is the largest bound that is left, of candidates or other
+// placements: no plan that passes trials is more accurate.
 func (l *candidatePlacements) findBetterPlan(ctx context.Context, plan *trials.Plan, target float64, history *trials.History) (best *trials.Plan, bound float64, err error) {
 	minAccuracy := target - cascades.SumTolerance
 	if plan != nil {
@@ -167,7 +169,7 @@ func (l *candidatePlacements) findBetterPlan(ctx context.Context, plan *trials.P
 
 		// Try the most promising range of the most promising placement.
 		r := candidate.mostPromisingRange(plan)
-		if r < 0 {
+		if allPassed := r < 0; allPassed {
 			return candidate.plan(), max(l.otherBound, candidate.accuracyBound), nil
 		}
 		simulated, err := candidate.tryNext(ctx, r, history)
@@ -188,13 +190,17 @@ func (l *candidatePlacements) mostPromising() (best *candidatePlacement) {
 	return best
 }
 
-// settleByTrials runs after the search over placements. By trials of single ranges of rates it shows which accuracy no
-// plan exceeds that passes trials, and sets trialBound to it. It may find a better plan, or one that reaches the target
-// if there was none. If there is still no plan, it notes in the first error whether trials rule one out. It does
-// nothing if no requests may be simulated for proofs, members may run in stages, the SLO is over all requests, a plan
-// already reaches the target, or some placements were not ranked, so that no bound covers them.
+// settleByTrials runs after the search over placements. By trials of single ranges of rates it finds an accuracy that
+// no plan which passes trials exceeds, and sets trialBound to it. It may also find a better plan, or one that reaches
+// the target if there was none. If there is still no plan, it notes in the first error whether the trials prove that
+// there is none.
 func (t *placementSearch) settleByTrials(ctx context.Context, candidates *candidatePlacements) error {
-	if candidates.remainingRequests == nil || !t.wholeOnly || t.problem.OverRequests || t.bestPlan != nil && t.problem.TargetAccuracy > 0 || math.IsInf(candidates.otherBound, 1) {
+	// Trials of single ranges prove something only if the SLO is for every range and no member runs in stages. They need requests to
+	// simulate, and a bound on all other placements, which is infinite if some were not ranked.
+	isProvable := t.wholeOnly && !t.problem.OverRequests
+	allRanked := !math.IsInf(candidates.otherBound, 1)
+	mayBeBetter := t.bestPlan == nil || t.problem.TargetAccuracy == 0 // a plan that reaches the target suffices
+	if candidates.remainingRequests == nil || !isProvable || !allRanked || !mayBeBetter {
 		return nil
 	}
 	best, bound, err := candidates.findBetterPlan(ctx, t.bestPlan, t.problem.TargetAccuracy, t.search.history)

@@ -22,9 +22,10 @@ type planInputs struct {
 }
 
 // planInputsFor returns what planning a problem starts from: its chains (members of the family in stages) and the
-// spaces of plans (cascades, device times, sets of models on devices) of whole models and with stages. Inputs of the
-// last SLO are used again, because numbers of devices do not change them. If no cascade is in time, whole or in stages,
-// it returns the error.
+// spaces of plans (cascades, device times, sets of models on devices) of whole models and with stages. Problems of one
+// search differ in the SLO and in the numbers of devices, and these numbers change neither cascades nor times nor sets.
+// So if the SLO is that of the last call, its inputs are used again. If no cascade is in time, whole or in stages, it
+// returns the error.
 func (s *planSearch) planInputsFor(ctx context.Context, p *cascades.Problem) (*planInputs, error) {
 	if inputs := s.lastInputs; inputs != nil && inputs.problem.SLO == p.SLO {
 		return inputs.forProblem(p), nil
@@ -34,12 +35,16 @@ func (s *planSearch) planInputsFor(ctx context.Context, p *cascades.Problem) (*p
 		return nil, err
 	}
 	inputs := &planInputs{problem: p, chains: chains, stagedTimes: stagedTimes}
-	// If whole models have no plan, members in stages may have one.
-	if inputs.wholeModels, inputs.wholeError = planspace.WholeModelSpace(ctx, p, s.solver, s.cache); inputs.wholeError != nil && (len(chains) == 0 || !cascades.IsInfeasible(inputs.wholeError)) {
+
+	// If no cascade of whole models is in time, one of members in stages may be. Then the space of whole models has no cascades,
+	// and WithStages lists those with chains.
+	inputs.wholeModels, inputs.wholeError = planspace.WholeModelSpace(ctx, p, s.solver, s.cache)
+	stagesMayHelp := len(chains) > 0 && cascades.IsInfeasible(inputs.wholeError)
+	if inputs.wholeError != nil && !stagesMayHelp {
 		return nil, inputs.wholeError
 	}
 	if inputs.withStages, err = inputs.wholeModels.WithStages(ctx, p, planspace.UndominatedChains(chains, p.SLO), stagedTimes); err != nil {
-		return nil, cmp.Or(inputs.wholeError, err)
+		return nil, cmp.Or(inputs.wholeError, err) // name the reason of whole models, if there is one
 	}
 	s.lastInputs, s.enumeratedCount = inputs, max(s.enumeratedCount, inputs.withStages.EnumeratedCount)
 	return inputs.forProblem(p), nil
@@ -53,40 +58,49 @@ func (inputs *planInputs) forProblem(p *cascades.Problem) *planInputs {
 }
 
 // boundSpace returns the space of plans that bounds are computed over. If every range of rates must keep the SLO, it is
-// that of the inputs with stages. If all requests together must keep it, single ones may be late: the space then has
-// all cascades with any latency, with the least share of late requests of each. A range then uses no cascade that makes
-// more of all requests late than the percentile allows.
+// that of the inputs with stages. If all requests together must keep it, a single request may be late: the space then
+// has cascades of any latency. It notes the least share of late requests of each cascade, so that no range uses one
+// that makes more of all requests late than the percentile allows.
 func (s *planSearch) boundSpace(ctx context.Context, p *cascades.Problem, inputs *planInputs) (*planspace.Space, error) {
 	if !p.OverRequests {
 		return inputs.withStages, nil
 	}
 
-	// Make the space without an SLO once: its SLO is a latency that no plan exceeds. planInputsFor replaces lastInputs, which
-	// later plans with the real SLO use again, so they are put back.
+	// Make the space without an SLO once: as that of the whole problem with a latency as SLO that no plan exceeds.
 	if s.laxInputs == nil {
 		laxProblem := *s.problem
-		_, laxProblem.SLO = laxProblem.LatencyExtremes()
-		lastInputs := s.lastInputs
+		_, longestLatency := laxProblem.LatencyExtremes()
+		laxProblem.SLO = longestLatency
+
+		// planInputsFor replaces lastInputs, which later plans with the real SLO use again. So they are put back.
+		realInputs := s.lastInputs
 		s.lastInputs = nil
 		laxInputs, err := s.planInputsFor(ctx, &laxProblem)
-		if s.lastInputs = lastInputs; err != nil {
+		s.lastInputs = realInputs
+		if err != nil {
 			return nil, err
 		}
-		space := *laxInputs.withStages
+
 		// The share of late requests is by the SLO that is asked for.
-		tight := *space.Problem
-		tight.SLO = p.SLO
+		space := *laxInputs.withStages
+		tightProblem := *space.Problem
+		tightProblem.SLO = p.SLO
 		for i := range space.Cascades {
-			space.MinLateShares = append(space.MinLateShares, cascades.MinLateShare(&tight, &space.Cascades[i]))
+			space.MinLateShares = append(space.MinLateShares, cascades.MinLateShare(&tightProblem, &space.Cascades[i]))
 		}
 		laxInputs.withStages, s.laxInputs = &space, laxInputs
 	}
+
+	// The numbers of devices are those of p.
 	return s.laxInputs.forProblem(p).withStages, nil
 }
 
 // computeBounds returns the accuracies that no plan of a problem exceeds, by range of rates and over all ranges by
 // weight. chainUse is the share of the samples that each chain (member in stages) carries in the linear programs within
 // the SLO, which shows the chains that are worth placing.
+//
+// There are two spaces. The bounds are over boundSpace, in which requests may be late if the SLO is over all of them.
+// Chains are placed within the SLO, in inputs.withStages. With an SLO for every range the two are the same.
 func (s *planSearch) computeBounds(ctx context.Context, p *cascades.Problem, inputs *planInputs) (rangeBounds []float64, total float64, chainUse []float64, err error) {
 	space, err := s.boundSpace(ctx, p, inputs)
 	if err != nil {
@@ -94,19 +108,23 @@ func (s *planSearch) computeBounds(ctx context.Context, p *cascades.Problem, inp
 	}
 	rangeBounds, chainUse, err = space.RangeBounds(ctx)
 	if err == nil && space != inputs.withStages && len(inputs.chains) > 0 {
-		_, chainUse, err = inputs.withStages.RangeBounds(ctx)
+		_, chainUse, err = inputs.withStages.RangeBounds(ctx) // by the chains that may be placed
 	}
-	if total = p.WeightedSum(rangeBounds); err != nil || !p.OverRequests {
+	total = p.WeightedSum(rangeBounds)
+	if err != nil || !p.OverRequests {
 		return rangeBounds, total, chainUse, err
 	}
 
-	// With an SLO over all requests ranges share the late ones, which lowers both bounds.
+	// With an SLO over all requests ranges share the late ones, which lowers both bounds. On the pooled devices requests in time
+	// cost what they do in inputs.withStages, and late ones what they do in space.
 	pool, err := bounds.PoolDevices(ctx, p, inputs.withStages, space) // all devices as one budget of work
 	if err != nil {
 		return nil, 0, nil, err
 	}
 	total = pool.BoundOverRequests(rangeBounds)
-	if p.SimulatesMeasured() { // a plan on measured rates need not hold the highest rate
+	// That is of plans whose ranges hold their upper edges. A plan that is simulated on measured rates need not, so it may be more
+	// accurate, up to the bound of such plans.
+	if p.SimulatesMeasured() {
 		total = bounds.LargerBound(total, pool.MeasuredBound())
 	}
 	return rangeBounds, total, chainUse, nil

@@ -20,9 +20,11 @@ const (
 // the target. It makes the most accurate plans within latencies. Latencies at which the relaxation (linear programs
 // that no plan exceeds) misses the target are not simulated.
 //
-//  1. From twice the least latency of the relaxation, or from that of a plan of less accuracy, latencies rise by
-//     growing factors until there is a plan.
-//  2. Between the last latency without a plan and that one, bisection finds the least.
+//  1. Latencies rise until there is a plan. The first is twice the least latency of the relaxation, and each next one
+//     is twice as long. If the latency of a plan of less accuracy is known (startLatency), the first is that latency,
+//     and the factors between latencies grow from latencyStep to 2.
+//  2. Between the last latency without a plan and that one, bisection finds the least. Of the plans that are found, the
+//     one whose own tail latency is the shortest counts.
 //
 // If ctx ends after a plan was found, it returns the fastest so far. Value and bound are in milliseconds.
 func (s *planSearch) planFastest(ctx context.Context) (*trials.Plan, error) {
@@ -39,7 +41,8 @@ func (s *planSearch) planFastest(ctx context.Context) (*trials.Plan, error) {
 	var best *trials.Plan
 	for best == nil && err == nil {
 		latency = min(latency, maxLatency)
-		if best, err = s.planMostAccurate(ctx, s.problem.WithSLO(latency)); cascades.IsInfeasible(err) && latency < maxLatency {
+		best, err = s.planMostAccurate(ctx, s.problem.WithSLO(latency))
+		if canRise := latency < maxLatency; canRise && cascades.IsInfeasible(err) {
 			low, err = latency, nil
 		}
 		latency, factor = time.Duration(factor*float64(latency)), min(2, factor*factor) // steps grow, up to doubling

@@ -31,7 +31,8 @@ func (s *planSearch) planMostAccurate(ctx context.Context, p *cascades.Problem) 
 // planFrom returns the most accurate plan of problem p from its inputs (chains and spaces of plans): it bounds the
 // accuracy, plans on placements, raises the gears (cascades of ranges of rates) as far as the scope of the SLO and the
 // measured rates allow, and fills in the plan's figures. It returns an InfeasibleError if some range has no gear or the
-// target is not reached.
+// target is not reached. p is the problem of the whole search with the SLO and devices to plan for now, and the plan's
+// problem may have other weights of ranges.
 func (s *planSearch) planFrom(ctx context.Context, p *cascades.Problem, inputs *planInputs) (*trials.Plan, error) {
 	// Bound: a target above the bounds needs no search.
 	bounds, total, chainUse, err := s.computeBounds(ctx, p, inputs)
@@ -51,8 +52,9 @@ func (s *planSearch) planFrom(ctx context.Context, p *cascades.Problem, inputs *
 		return nil, err
 	}
 
-	// Raise gears: ranges may be late together, and measured rates may allow more than their upper edges.
-	plan, err := attempts.bestPlan, attempts.firstError
+	// Make gears more accurate than a range alone allows. If the SLO is over all requests, a range may be late where others are in
+	// time, and on measured rates a range need not hold its upper edge.
+	plan, err := attempts.bestPlan, attempts.firstError // the error counts only if there is no plan
 	if p.OverRequests {
 		if plan, err = attempts.useSharedLateness(ctx, inputs.withStages); err != nil {
 			return nil, err
@@ -64,14 +66,15 @@ func (s *planSearch) planFrom(ctx context.Context, p *cascades.Problem, inputs *
 	if plan, err = ranges.ClimbRanges(ctx, plan, s.options.Seed, s.options.AnyPlan); err != nil {
 		return nil, err
 	}
-	if p.MissesTarget(plan.Accuracy) { // an interrupted search does not show what can be reached
+	if p.MissesTarget(plan.Accuracy) { // if the search was interrupted, it does not show what can be reached: that is the error
 		return nil, cmp.Or[error](ctx.Err(), &cascades.InfeasibleError{TargetAccuracy: p.TargetAccuracy, BestAccuracy: plan.Accuracy})
 	}
 
 	// Fill in the outcome's figures.
 	plan.RemoveIdlePipelines(plan.Problem)
 	plan.CascadeCount, plan.Goal, plan.RunCount, plan.SingleCascadeBound = s.enumeratedCount, s.problem.Goal(), s.history.RunCount, attempts.singleCascadeBound
-	if plan.TrialBound = 0; attempts.trialBound > 0 {
+	plan.TrialBound = 0
+	if isKnown := attempts.trialBound > 0; isKnown {
 		plan.TrialBound = max(attempts.trialBound, plan.Accuracy)
 	}
 	plan.SetBounds(bounds, total)
@@ -112,8 +115,9 @@ type placementSearch struct {
 }
 
 // boundSingleCascade sets the bound on the accuracy of plans with one cascade per range of rates, which is lower than
-// that of mixtures of cascades. It is for problems whose members may run in stages; whole models get theirs when
-// placements are ranked. It returns an InfeasibleError if that bound misses the target.
+// that of mixtures of cascades. It is for problems whose members (models of the family) may run in stages; whole models
+// get theirs when placements are ranked. With an SLO over all requests ranges may be late, which this bound does not
+// count, so none is set. Nor is it for the least latency. It returns an InfeasibleError if the bound misses the target.
 func (t *placementSearch) boundSingleCascade(ctx context.Context, withStages *planspace.Space) (err error) {
 	if t.wholeOnly || t.problem.OverRequests || t.search.problem.Goal() == cascades.LeastLatency {
 		return nil
@@ -121,15 +125,18 @@ func (t *placementSearch) boundSingleCascade(ctx context.Context, withStages *pl
 	if t.singleCascadeBound, err = placement.BoundSingleCascades(ctx, withStages); err != nil {
 		return err
 	}
-	if t.singleCascadeBound > 0 && t.problem.MissesTarget(t.singleCascadeBound+cascades.TargetTolerance) {
+	isKnown := t.singleCascadeBound > 0 // 0 means that some range has no cascade
+	if isKnown && t.problem.MissesTarget(t.singleCascadeBound+cascades.TargetTolerance) {
 		return t.problem.TargetError(t.singleCascadeBound)
 	}
 	return nil
 }
 
-// searchPlacements plans with whole models, and then with members in stages if there are chains, and sets the best plan
-// and the first error. If the search is interrupted, the best plan so far, or an early one (one cascade for all
-// ranges), stands.
+// searchPlacements plans with whole models, and then with members in stages if there are chains. It sets the best plan,
+// and notes in firstError why the first placement without a plan has none. If no cascade of whole models is in time,
+// that reason is there already (planFrom), and only stages are tried. chainUse is the share of the samples that each
+// chain carries in the linear programs, which shows the chains that are worth placing. If the search is interrupted,
+// the best plan so far, or an early one (one cascade for all ranges), stands.
 func (t *placementSearch) searchPlacements(ctx context.Context, inputs *planInputs, chainUse []float64) (err error) {
 	if inputs.wholeError == nil {
 		err = t.planWholeModels(ctx, inputs.wholeModels)
@@ -137,21 +144,24 @@ func (t *placementSearch) searchPlacements(ctx context.Context, inputs *planInpu
 	if err == nil && !t.wholeOnly {
 		err = t.planWithStages(ctx, inputs, chainUse)
 	}
-	t.bestPlan = t.search.orEarlyPlan(ctx, t.bestPlan)
+	t.bestPlan = t.search.orEarlyPlan(ctx, t.bestPlan) // the same plan, unless the search was interrupted without one
 	_, err = trials.PlanOrError(ctx, t.bestPlan, err)
 	return err
 }
 
 // useSharedLateness makes use of an SLO over all requests together: some ranges of rates may be late if others are in
 // time, and one cascade may serve all ranges. It returns the best plan. If there is none, it returns the reason as an
-// error. It changes the gears of the best plan so far.
+// error. It changes the gears of the best plan so far. withStages is the space of plans whose cascades a single one is
+// chosen from.
 func (t *placementSearch) useSharedLateness(ctx context.Context, withStages *planspace.Space) (*trials.Plan, error) {
 	plan := t.bestPlan
 	if plan != nil {
-		err := ranges.AllowLateRanges(ctx, plan)
-		if _, err := trials.PlanOrError(ctx, plan, err); err != nil {
+		// If this is interrupted, the plan has the gears that it had before, and the error is dropped.
+		_, err := trials.PlanOrError(ctx, plan, ranges.AllowLateRanges(ctx, plan))
+		if err != nil {
 			return nil, err
 		}
+		// Any plan will do. With a target it may still miss that, and a single cascade may not.
 		if t.search.options.AnyPlan && !(t.problem.TargetAccuracy > 0) {
 			return plan, nil
 		}
@@ -196,9 +206,10 @@ func (t *placementSearch) accuracyToExceed(triedBefore, limitIndex int) float64 
 }
 
 // keepIfBetter takes the outcome of planning on a placement, a plan or an error. A plan that is more accurate than the
-// best so far becomes the best. If the SLO is over all requests, so does one that is as accurate, because later plans
-// have shorter batches. If the outcome is an InfeasibleError, or a plan below the target that simulated measured rates
-// cannot raise, firstError notes the first such reason. Any other error is returned.
+// best so far becomes the best. If the SLO is over all requests, so does one that is as accurate: later plans are made
+// with shorter batches (WithBatchLimits), and climbing is to start on these. If the outcome is an InfeasibleError, or a
+// plan below the target, firstError notes the first such reason. Only where measured rates are simulated a plan below
+// the target counts, as climbing (ClimbRanges) may raise it. Any other error is returned.
 func (t *placementSearch) keepIfBetter(plan *trials.Plan, err error) error {
 	if cascades.IsInfeasible(err) {
 		t.firstError = cmp.Or(t.firstError, err)
@@ -207,8 +218,9 @@ func (t *placementSearch) keepIfBetter(plan *trials.Plan, err error) error {
 	if err != nil {
 		return err
 	}
+	mayClimb := t.problem.SimulatesMeasured()
 	switch {
-	case t.problem.MissesTarget(plan.Accuracy) && !t.problem.SimulatesMeasured():
+	case t.problem.MissesTarget(plan.Accuracy) && !mayClimb:
 		t.firstError = cmp.Or[error](t.firstError, &cascades.InfeasibleError{TargetAccuracy: t.problem.TargetAccuracy, BestAccuracy: plan.Accuracy})
 	case t.bestPlan == nil || plan.Accuracy > t.bestPlan.Accuracy || t.problem.OverRequests && plan.Accuracy == t.bestPlan.Accuracy:
 		t.bestPlan = plan
@@ -238,14 +250,15 @@ func (t *placementSearch) planWithStages(ctx context.Context, inputs *planInputs
 }
 
 // planOnChains plans on the best placement of every choice of chains (members in stages), and then on the other
-// placements of all choices, the best first, that may be noticeably better. chainUse has the samples that each chain of
-// the space carries in the linear programs, from which the choices are made.
+// placements of all choices, the best first, as far as planOn finds them worth it. chainUse has the samples that each
+// chain of the space carries in the linear programs, from which the choices are made.
 func (t *placementSearch) planOnChains(ctx context.Context, space *planspace.Space, chainUse []float64) error {
+	const limitIndex = 0 // batches are not limited further
 	var others []*placement.RankedLayout
 	for _, chosen := range space.ChainChoices(chainUse) {
 		list, _, err := placement.RankPlacements(ctx, chosen, t.maxPlacements())
 		if err == nil {
-			err = t.planOn(ctx, list[:1], 0)
+			err = t.planOn(ctx, list[:1], limitIndex) // with chains that of PlaceModels is always ranked
 		}
 		if err != nil {
 			return err
@@ -253,19 +266,21 @@ func (t *placementSearch) planOnChains(ctx context.Context, space *planspace.Spa
 		others = append(others, list[1:]...)
 	}
 	slices.SortStableFunc(others, (*placement.RankedLayout).Compare)
-	return t.planOn(ctx, others[:min(len(others), t.maxPlacements())], 0)
+	return t.planOn(ctx, others[:min(len(others), t.maxPlacements())], limitIndex)
 }
 
 // planWholeModels plans placements on which every member (model of the family) runs whole on single devices. It does so
 // under each limit on the time of batches (WithBatchLimits): it ranks the placements by the accuracy that they allow
-// without queueing, and tries them by trials (simulated runs) until no other can be noticeably better. In the end
-// trials of single ranges of rates may find a better plan, or show that there is none. It sets the best plan, the
-// reason if there is none, and bounds.
+// without queueing, and makes plans on them by trials (simulated runs) until no other can be noticeably better. In the
+// end settleByTrials may find a better plan, or show that there is none. It sets the best plan, the reason if there is
+// none, and bounds.
 func (t *placementSearch) planWholeModels(ctx context.Context, space *planspace.Space) error {
 	// All ranked placements are candidates for the trials of single ranges at the end. otherBound bounds the accuracy of all other
 	// placements: at first none (-1), infinity if some were not ranked.
 	candidates := candidatePlacements{remainingRequests: t.search.proofBudget, otherBound: -1}
 	for limitIndex, limited := range cascades.WithBatchLimits(space.Problem) {
+		// Placements under the limits that are left out are no candidates, but the bound over all plans of single cascades holds for
+		// them, too.
 		if limitIndex > 0 && t.isDone() {
 			candidates.otherBound = max(candidates.otherBound, t.singleCascadeBound)
 			break
@@ -277,10 +292,12 @@ func (t *placementSearch) planWholeModels(ctx context.Context, space *planspace.
 			return err
 		}
 
-		// If all are ranked under the loosest limit, the accuracy of the first bounds all plans of one cascade per range.
+		// If all are ranked under the loosest limit, the accuracy of the first bounds all plans of one cascade per range, unless
+		// members may run in stages or requests may be late, which ranking does not count.
 		if rankedAll && limitIndex == 0 && t.wholeOnly && !t.problem.OverRequests {
 			servesAllRanges := len(top[0].RangeAccuracies) == len(t.problem.RangeEdges)
-			if t.problem.TargetAccuracy > 0 && (!servesAllRanges || t.problem.MissesTarget(top[0].Accuracy+cascades.TargetTolerance)) {
+			missesTarget := !servesAllRanges || t.problem.MissesTarget(top[0].Accuracy+cascades.TargetTolerance)
+			if t.problem.TargetAccuracy > 0 && missesTarget {
 				return t.problem.TargetError(top[0].Accuracy)
 			}
 			if servesAllRanges {
@@ -294,7 +311,8 @@ func (t *placementSearch) planWholeModels(ctx context.Context, space *planspace.
 				return err
 			}
 		}
-		if candidates.add(top, t.maxPlacements()); !rankedAll {
+		candidates.add(top, t.maxPlacements())
+		if !rankedAll {
 			candidates.otherBound = math.Inf(1)
 		}
 		if err := t.planOn(ctx, top, limitIndex); err != nil {
@@ -305,20 +323,24 @@ func (t *placementSearch) planWholeModels(ctx context.Context, space *planspace.
 }
 
 // planOn plans on ranked placements, the best first, by trials (simulated runs) of gears for each range of rates, until
-// no further one is worth it, and updates the best plan. limitIndex is the index of the limit on batches under which
-// they were ranked. If it is interrupted, the early plan takes the gears that were done.
+// no further one is worth it, and updates the best plan. limitIndex is the index of the limit on batches (in
+// WithBatchLimits) under which they were ranked; plans under later limits have to gain more. If it is interrupted, the
+// early plan takes the gears that were done.
 func (t *placementSearch) planOn(ctx context.Context, top []*placement.RankedLayout, limitIndex int) error {
 	for triedBefore, ranked := range top {
 		if t.isDone() || t.rulesOutRest(ranked, triedBefore) {
 			break
 		}
-		placement := trials.NewPlacement(ranked.Layout, t.search.history, ranked.RangeAccuracies)
-		plan, err := placement.PlanRanges(ctx, t.accuracyToExceed(triedBefore, limitIndex), t.search.options.Progress)
+		trialPlacement := trials.NewPlacement(ranked.Layout, t.search.history, ranked.RangeAccuracies)
+		minAccuracy := t.accuracyToExceed(triedBefore, limitIndex) // the first of the list has to gain less than the others
+		plan, err := trialPlacement.PlanRanges(ctx, minAccuracy, t.search.options.Progress)
 		if ctx.Err() != nil {
-			t.search.earlyPlan.ImproveFrom(placement)
+			t.search.earlyPlan.ImproveFrom(trialPlacement)
 		}
+		// The space of a layout with chains has a copy of the problem, whose fastest times of models are those in stages. The plan
+		// gets the search's own problem.
 		if err == nil && len(ranked.Layout.Space.ChosenChains) > 0 {
-			plan.Problem = t.problem // the problem without the times of members in stages
+			plan.Problem = t.problem
 		}
 		if err := t.keepIfBetter(plan, err); err != nil {
 			return err

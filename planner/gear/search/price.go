@@ -51,8 +51,8 @@ type deviceSearch struct {
 
 // planCheapest returns a plan on the devices of least price (or the fewest devices) that reaches the target accuracy
 // within the SLO. It plans on numbers of devices by rising price, and skips those that the linear programs rule out. If
-// ctx ends, it returns the cheapest plan so far, or an early one. The plan's bound is the least price that could not be
-// ruled out.
+// ctx ends, it returns the cheapest plan so far or, if there is none, an early plan (one cascade of little load for all
+// ranges). The plan's bound is the least price that could not be ruled out.
 func (s *planSearch) planCheapest(ctx context.Context) (*trials.Plan, error) {
 	c := &deviceSearch{search: s, cuts: map[string]*bounds.DeviceCut{}, seeds: make([][]int, len(s.problem.RangeEdges))}
 	smallest := math.Inf(1) // price of the cheapest device
@@ -66,12 +66,14 @@ func (s *planSearch) planCheapest(ctx context.Context) (*trials.Plan, error) {
 	}
 	c.wholeOnly = len(inputs.chains) == 0
 
-	// All devices together must reach the target.
-	if cut, err := c.cutAt(ctx, c.available); err != nil {
+	// All devices together must reach the target. Their cut has the accuracy that the linear programs reach.
+	cut, err := c.cutAt(ctx, c.available)
+	switch {
+	case err != nil:
 		return nil, err
-	} else if !cut.ServesAllRanges {
+	case !cut.ServesAllRanges:
 		return s.planMostAccurate(ctx, s.problem) // fails, and names the range
-	} else if !c.reachesTarget(cut) {
+	case !c.reachesTarget(cut):
 		return nil, s.problem.TargetError(cut.Value)
 	}
 
@@ -87,7 +89,7 @@ func (s *planSearch) planCheapest(ctx context.Context) (*trials.Plan, error) {
 		}
 	}
 
-	// Set the bounds.
+	// If there is neither an error nor a plan, no counts have a plan, and lastError says why.
 	plan, err := trials.PlanOrError(ctx, c.bestPlan, err)
 	if err != nil {
 		return nil, err
@@ -95,9 +97,12 @@ func (s *planSearch) planCheapest(ctx context.Context) (*trials.Plan, error) {
 	if plan == nil {
 		return nil, c.lastError
 	}
+
+	// Set the bounds. Trials rule counts out only if the SLO is for every range and no member runs in stages (settleByTrials).
 	bound := c.relaxedBound()
 	plan.ValueBound, plan.IsProved = min(bound, plan.Value), plan.Value <= bound*(1+1e-9)
-	if plan.TrialBound = 0; !c.search.problem.OverRequests && c.wholeOnly {
+	plan.TrialBound = 0
+	if !c.search.problem.OverRequests && c.wholeOnly {
 		plan.TrialBound = min(c.trialBound(), plan.Value)
 	}
 	return plan, nil
@@ -123,19 +128,22 @@ const (
 )
 
 // planByPrice plans on counts of devices by rising price until there is a plan that no cheaper counts can beat. After
-// steppedAfter plans, single counts would take too long: the price then rises in doubling steps or, with a plan, is
-// bisected between the last failure and that plan. smallest is the price of the cheapest device, and the first step. It
-// sets the best plan and the attempts.
+// steppedAfter plans, single counts would take too long. So prices are then left out: without a plan the least price to
+// try (minPrice) rises by steps that double, up to that of all devices. With a plan it is half way between the price of
+// the last failure and that of the cheapest plan. A plan found there is the next upper end, and a failure the next
+// lower one. Once there is a plan, it ends after maxPlansTried plans. smallest is the price of the cheapest device, and
+// the first step. It sets the best plan and the attempts.
 func (c *deviceSearch) planByPrice(ctx context.Context, smallest float64) error {
 	for step := smallest; c.bestPlan == nil || c.plansTried < maxPlansTried; {
-		// After many plans leave prices out. The price of all devices is always tried before the search gives up.
+		// After many plans raise minPrice, the least price of nextCounts. The price of all devices is always tried before the search
+		// gives up.
 		if c.plansTried >= steppedAfter {
 			if c.bestPlan == nil {
 				c.minPrice = min(c.lastFailedPrice()+step, c.priceOf(c.available)*(1-1e-6))
+				step *= 2
 			} else {
 				c.minPrice = (c.lastFailedPrice() + c.bestPlan.Value) / 2
 			}
-			step *= 2
 		}
 
 		// Plan on the cheapest counts that are left. End if there are none, or they are no cheaper than the best plan.
@@ -203,10 +211,12 @@ func (c *deviceSearch) priceOf(counts []int) float64 {
 
 // planOn plans on given numbers of devices, by kind, and adds an attempt that says what that showed: a plan, none
 // found, or a proof that there is none, by the linear programs or by trials. Counts without a plan are noted, as they
-// and all fewer devices are then left out. A plan becomes the best if it is the cheapest.
+// and all fewer devices are then left out. A plan becomes the best if it is the cheapest. plansTried counts only plans
+// that were simulated, so not counts that the linear programs rule out.
 func (c *deviceSearch) planOn(ctx context.Context, counts []int) error {
+	// Once the price rises in steps, there is a minPrice, and cheaper counts were left out.
 	c.attempts = append(c.attempts, priceAttempt{price: c.priceOf(counts), afterStep: c.minPrice > 0})
-	attempt := &c.attempts[len(c.attempts)-1]
+	attempt := &c.attempts[len(c.attempts)-1] // nothing below adds attempts
 	plan, err := c.search.planMostAccurate(ctx, c.search.problem.WithDevices(counts))
 	if infeasible, hasNoPlan := errors.AsType[*cascades.InfeasibleError](err); hasNoPlan {
 		c.lastError, c.failedCounts = err, append(c.failedCounts, counts)
@@ -235,27 +245,24 @@ func (c *deviceSearch) planOn(ctx context.Context, counts []int) error {
 	return nil
 }
 
-// keepIfCheaper makes a plan the best one if it is the cheapest so far. Devices that hold nothing are removed from it
-// first, so it may be cheaper than counts, the numbers of devices it was planned on; then its bounds are those for the
-// devices that remain. It also sets the plan's value, the price.
+// keepIfCheaper sets a plan's value, the price of its devices, and makes it the best one if it is the cheapest so far.
+// counts are the numbers of devices it was planned on. Devices that hold nothing are removed from the plan first, so it
+// may be cheaper than that. Then its bounds are computed again, for the devices that remain.
 func (c *deviceSearch) keepIfCheaper(ctx context.Context, plan *trials.Plan, counts []int) error {
 	if usedCounts := plan.RemoveIdleDevices(); !slices.Equal(usedCounts, counts) {
-		// An interrupted search still needs the bounds of its plan.
-		p, ctx := *plan.Problem, context.WithoutCancel(ctx)
+		p := *plan.Problem
 		p.Kinds = c.search.problem.WithDevices(usedCounts).Kinds
 		plan.Problem = &p
-		inputs, err := c.search.planInputsFor(ctx, &p)
-		if err != nil {
-			return err
-		}
-		bounds, total, _, err := c.search.computeBounds(ctx, &p, inputs)
+		boundsCtx := context.WithoutCancel(ctx) // an interrupted search still needs the bounds of its plan
+		bounds, total, err := c.search.boundsFor(boundsCtx, &p)
 		if err != nil {
 			return err
 		}
 		plan.SetBounds(bounds, total)
 		counts = usedCounts
 	}
-	if plan.Value = c.priceOf(counts); c.bestPlan == nil || plan.Value < c.bestPlan.Value {
+	plan.Value = c.priceOf(counts)
+	if c.bestPlan == nil || plan.Value < c.bestPlan.Value {
 		c.bestPlan = plan
 	}
 	return nil
@@ -298,9 +305,11 @@ func (c *deviceSearch) cutAt(ctx context.Context, counts []int) (*bounds.DeviceC
 	return cut, err
 }
 
-// solveCut computes the cut (an inequality that counts of devices keep which reach the target) at the inputs' numbers
-// of devices, in the space of plans for bounds: from the program of each range of rates or, if the SLO is over all
-// requests together, from the pooled devices.
+// solveCut computes the cut (a linear inequality that holds for all counts of devices which reach the target) at the
+// inputs' numbers of devices. space is that of boundSpace. If every range must keep the SLO, the cut is from the
+// program of each range, which starts from the cascades of the range's last program (seeds). If the SLO is over all
+// requests together, it is from the pooled devices, and its value is the bound over all ranges. That is NaN if some
+// range cannot be served.
 func (c *deviceSearch) solveCut(ctx context.Context, inputs *planInputs, space *planspace.Space) (*bounds.DeviceCut, error) {
 	if !c.search.problem.OverRequests {
 		return bounds.CutOfRanges(ctx, space, c.seeds)
@@ -325,7 +334,11 @@ func (c *deviceSearch) reachesTarget(cut *bounds.DeviceCut) bool {
 
 // countProgram returns the integer program over numbers of devices, a variable for each kind, that minimises their
 // price. Its rows rule out counts at which the relaxation (the linear programs of the ranges) misses the target or a
-// plan failed. Fewer devices never reach more, so all counts that nowhere exceed such counts are ruled out, too.
+// plan failed. Fewer devices never reach more, so all counts that nowhere exceed such counts are ruled out, too. Where
+// the relaxation misses the target, its duals also give a cut, which holds for all counts that reach the target and
+// rules out more:
+//
+//	Σ_k GainPerDevice(k) · count(k) ≥ RequiredGain
 func (c *deviceSearch) countProgram() (program *milp.Model, countVars []milp.Var) {
 	program = milp.New("devices")
 	var priceTerms, countTerms []milp.Term
@@ -339,15 +352,17 @@ func (c *deviceSearch) countProgram() (program *milp.Model, countVars []milp.Var
 		program.AddGE("", c.minPrice*(1+1e-9), priceTerms...)
 	}
 
-	// Counts without a plan, and cuts.
+	// Counts without a plan: of some kind there must be more.
 	for _, counts := range c.failedCounts {
 		c.addExceeding(program, countVars, counts)
 	}
+
+	// Cuts, and the counts at which they were computed, if the relaxation misses the target there. The shortfall is by how much
+	// these counts miss RequiredGain. Dividing by it keeps coefficients near 1.
 	for _, cut := range c.cutOrder {
 		if c.reachesTarget(cut) {
 			continue
 		}
-		// The cut holds for all counts that reach the target. Dividing by the shortfall keeps coefficients near 1.
 		if shortfall := cut.Shortfall(); shortfall > 0 {
 			var terms []milp.Term
 			for k := range countVars {
@@ -376,9 +391,9 @@ func (c *deviceSearch) addExceeding(program *milp.Model, countVars []milp.Var, c
 }
 
 // nextCounts returns the counts of devices, by kind, of least price that were not tried and at which the relaxation
-// (the linear programs of the ranges) reaches the target. Counts that miss it add a cut, which rules out more, and the
-// program is solved again. If there are no counts left, it returns nil.
-func (c *deviceSearch) nextCounts(ctx context.Context) (counts []int, err error) {
+// (the linear programs of the ranges) reaches the target. For other counts cutAt adds a cut to cutOrder, which rules
+// them and more out, and countProgram is solved again with it. If there are no counts left, it returns nil.
+func (c *deviceSearch) nextCounts(ctx context.Context) ([]int, error) {
 	for {
 		program, countVars := c.countProgram()
 		sol, err := planspace.SolveProgram(ctx, c.search.solver, program, milp.Options{})
@@ -388,12 +403,13 @@ func (c *deviceSearch) nextCounts(ctx context.Context) (counts []int, err error)
 		if sol.X == nil {
 			return nil, nil
 		}
-		var counts []int
-		for _, count := range countVars {
-			counts = append(counts, int(math.Round(sol.X[count])))
+		cheapest := make([]int, len(countVars))
+		for k, count := range countVars {
+			cheapest[k] = int(math.Round(sol.X[count]))
 		}
-		if cut, err := c.cutAt(ctx, counts); err != nil || c.reachesTarget(cut) {
-			return counts, err
+		cut, err := c.cutAt(ctx, cheapest)
+		if err != nil || c.reachesTarget(cut) {
+			return cheapest, err
 		}
 	}
 }

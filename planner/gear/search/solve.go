@@ -88,17 +88,18 @@ func solveWithCache(ctx context.Context, p *cascades.Problem, solver milp.Solver
 }
 
 // tryOverRequests returns the plan or, if one cascade for all ranges is more accurate under an SLO over all requests
-// together, the plan for that scope of the SLO. It is called if the workload does not name the scope. If planning for
-// that scope is interrupted, the better plan stands.
+// together, the plan for that scope of the SLO. It is called if the workload does not name the scope. A finished search
+// for that scope has looked for single cascades itself, so its plan is taken without a comparison. If it is
+// interrupted, the better plan stands.
 func (s *planSearch) tryOverRequests(ctx context.Context, plan *trials.Plan) (*trials.Plan, error) {
 	accuracy, err := ranges.SingleCascadeAccuracy(ctx, plan, s.options.Seed)
-	if err != nil || accuracy == 0 {
-		return trials.PlanOrError(ctx, plan, err)
+	if noneIsBetter := accuracy == 0; err != nil || noneIsBetter {
+		return trials.PlanOrError(ctx, plan, err) // without the error, if the search was interrupted
 	}
 	q := *s.problem
 	q.OverRequests = true
 	overRequests, err := s.planMostAccurate(ctx, &q)
-	if err != nil || ctx.Err() != nil && !ranges.IsBetter(overRequests, plan) {
+	if wasInterrupted := ctx.Err() != nil; err != nil || wasInterrupted && !ranges.IsBetter(overRequests, plan) {
 		return trials.PlanOrError(ctx, plan, err)
 	}
 	return overRequests, nil

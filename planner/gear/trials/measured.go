@@ -72,26 +72,29 @@ func (b *Simulator) streamSamples(stream int) *cascades.Samples {
 }
 
 // RunMeasured simulates gears, one per range of rates, with the real policy on the measured rates with the arrivals of
-// a stream: Poisson, or evenly spaced for EvenStream. Once more than a share maxLateShare of the requests are late
-// (past the SLO), the run ends, and the result only has a late share of 1. With a maxLateShare of 1 it never ends
-// early. It counts the run and its requests.
+// a stream: Poisson, or evenly spaced for EvenStream. Requests bring the samples of the stream, planning or held-out
+// ones (streamSamples), and the result has the tail latency under the name of these. Once more than a share
+// maxLateShare of the requests are late (past the SLO), the run ends, and the result only has a late share of 1. With a
+// maxLateShare of 1 it never ends early. It counts the run and its requests.
 func (b *Simulator) RunMeasured(ctx context.Context, gears []PlannedGear, stream int, maxLateShare float64) (MeasuredResult, error) {
-	// Tables of the gears, with the samples of the stream.
+	// Tables of the gears. They have the planning samples; for a stream of held-out ones a copy has these. gearTables keeps the
+	// planning samples, on which the accuracy is computed below.
 	*b.RunCount++
 	tables := b.gearTables(gears)
 	gearTables, samples := gear.TablesOf(tables), b.streamSamples(stream)
-	if samples != b.Problem.PlanningSamples {
+	bringsHeldOut := samples != b.Problem.PlanningSamples
+	if bringsHeldOut {
 		withSamples := *gearTables
 		withSamples.Records, tables.KindTables = b.pipelineRecords(samples), &withSamples
 	}
-	// The tables hold the planning samples. Refusals would hide lateness, so the policy makes none.
+	// Refusals would hide lateness, so the policy makes none.
 	gearPolicy, err := gear.New(tables, gear.OptionsWithoutRefusals(tables))
 	if err != nil {
 		return MeasuredResult{}, err
 	}
 
 	// Arrivals.
-	requests := cascades.Sum(b.Problem.MeasuredRates)
+	requests := cascades.Sum(b.Problem.MeasuredRates) // each rate is the number of requests of a second
 	latencies, lateCount, maxLateCount := make([]time.Duration, 0, int(requests)+1), 0, int(maxLateShare*requests)
 	source := arrivals.Evenly(b.Problem.MeasuredRates)
 	if stream != EvenStream {
@@ -113,42 +116,44 @@ func (b *Simulator) RunMeasured(ctx context.Context, gears []PlannedGear, stream
 	if err != nil && errors.Is(context.Cause(ctx), errTooManyLate) {
 		return MeasuredResult{LateShare: 1}, nil
 	}
-	if err != nil && !errors.Is(err, context.Canceled) {
-		return MeasuredResult{}, fmt.Errorf("running the plan on the measured rates: %w", err)
+	if errors.Is(err, context.Canceled) { // the caller has ended the search
+		return MeasuredResult{}, err
 	}
 	if err != nil {
-		return MeasuredResult{}, err
+		return MeasuredResult{}, fmt.Errorf("running the plan on the measured rates: %w", err)
 	}
 
 	// Collect the result.
 	result := MeasuredResult{LateShare: float64(lateCount) / float64(max(1, len(latencies))), Accuracy: res.Gears.ExpectedAccuracy(gearTables), GearShares: res.Gears.GearShares()}
-	if tail := report.PercentileReordering(latencies, b.Problem.Percentile); samples == b.Problem.PlanningSamples {
-		result.Tail = tail
-	} else {
+	tail := report.PercentileReordering(latencies, b.Problem.Percentile)
+	if bringsHeldOut {
 		result.heldOutTail = tail
+	} else {
+		result.Tail = tail
 	}
 	return result, nil
 }
 
 // RunStreams simulates gears on the first streamCount random streams of arrivals at the measured rates, each of which
-// must keep the SLO. The first stream ends once more than a share maxLateShare of its requests are late, the others at
-// the share that the percentile allows. A stream that misses the SLO is the last. Tail latency and late share of the
-// result are the worst of all streams; accuracy and the shares of the gears are means of those that keep the SLO, and
-// of the first.
+// must keep the SLO. A stream that misses the SLO is the last. Streams end early once more of their requests are late
+// than the percentile allows. Only for the first the caller gives that share, maxLateShare: with 1 it runs to its end,
+// so that the result has figures even if it misses the SLO. Tail latency and late share of the result are the worst of
+// all streams; accuracy and the shares of the gears are means of the first and of those after it that keep the SLO.
 func (b *Simulator) RunStreams(ctx context.Context, gears []PlannedGear, streamCount int, maxLateShare float64) (MeasuredResult, error) {
 	worst, err := b.RunMeasured(ctx, gears, 0, maxLateShare)
-	keptSLO := []MeasuredResult{worst}
+	averaged := []MeasuredResult{worst}
 	for k := 1; err == nil && k < streamCount && worst.KeepsSLO(b.Problem); k++ {
 		var result MeasuredResult
 		result, err = b.RunMeasured(ctx, gears, k, 1-b.Problem.Percentile)
-		if worst.TakeWorst(&result); err == nil && result.KeepsSLO(b.Problem) {
-			keptSLO = append(keptSLO, result)
+		worst.TakeWorst(&result) // with an error the result is empty, and changes nothing
+		if err == nil && result.KeepsSLO(b.Problem) {
+			averaged = append(averaged, result)
 		}
 	}
 	if err != nil {
 		return MeasuredResult{}, err
 	}
-	worst.Accuracy, worst.GearShares = MeanOfStreams(keptSLO)
+	worst.Accuracy, worst.GearShares = MeanOfStreams(averaged)
 	return worst, nil
 }
 

@@ -72,10 +72,10 @@ type runResult struct {
 
 // simulateRun simulates one gear (a cascade with its split) at a constant rate with random arrivals, by the real
 // policy, and returns the share of late requests, the tail latency, how the mean latency grew, and results by block of
-// time if the trial asks for blocks. Once too many requests are late, it ends early, and the result says only that. It
-// counts the run and its requests.
+// time if the trial asks for blocks. Once too many requests are late, the recorder cancels the run, and the result says
+// only that. It counts the run and its requests, and keeps the memory of the latencies for the next run.
 func (b *Simulator) simulateRun(ctx context.Context, trial *trialRun) (runResult, error) {
-	*b.RunCount++
+	*b.RunCount++ // all placements of a search share this counter
 	p, samples := b.Problem, cmp.Or(trial.samples, b.Problem.PlanningSamples)
 
 	// Tables, policy and arrivals. Refusals would hide lateness, so the policy makes none.
@@ -127,9 +127,11 @@ func (b *Simulator) simulateRun(ctx context.Context, trial *trialRun) (runResult
 		result.blocks = append(result.blocks, runBlock{shareAbove(latencies, trial.latencyLimit), report.PercentileReordering(latencies, p.Percentile), meanLatency(latencies)})
 	}
 	result.tail = report.PercentileReordering(recorder.latencies, p.Percentile)
-	result.latencyGrowth = recorder.quarterMean(3) - recorder.quarterMean(1)
-	if recorder.quarters[3].n == 0 {
-		result.latencyGrowth = recorder.quarterMean(1) // no request came in the last quarter, so the growth is not known: assume the worst
+	const secondQuarter, lastQuarter = 1, 3
+	result.latencyGrowth = recorder.quarterMean(lastQuarter) - recorder.quarterMean(secondQuarter)
+	if recorder.quarters[lastQuarter].n == 0 {
+		// Without a request in the last quarter the growth is not known. Suppose that it is as large as the mean of the second.
+		result.latencyGrowth = recorder.quarterMean(secondQuarter)
 	}
 	return result, nil
 }
@@ -238,9 +240,10 @@ type latencyRecorder struct {
 	}
 }
 
-// addLatency records an answered request of a run; the simulator calls it when the answer leaves. Requests that arrive
-// in the first quarter of the run, while queues fill, are left out of the latencies, but count in their quarter and
-// block, and among the late requests if they are late. It cancels the run once too many requests are late.
+// addLatency records an answered request of a run; the simulator calls it when the answer leaves. In the first quarter
+// of the run queues fill. So requests that arrive then are left out of the latencies, from which late share and tail
+// are computed. They still count in the mean latency of their quarter and in their block, and for the early end of the
+// run, which counts all late requests: it cancels the run once they are more than maxLateCount + 1.
 func (w *latencyRecorder) addLatency(arrivedAt, answeredAt time.Duration) {
 	latency := answeredAt - arrivedAt
 	quarter := min(3, int(4*arrivedAt/w.length))

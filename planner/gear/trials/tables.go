@@ -11,7 +11,8 @@ import (
 
 // runTimeTables returns the tables of a placement as the run-time policy reads them, without gears, and the indexes of
 // the pipelines of every model: one for each kind that holds the whole model, and one for each chain (the model in
-// stages). In these tables all models of the family are one that is asked for.
+// stages). The policy serves a family as a single model that requests ask for, so in these tables all pipelines belong
+// to one.
 func runTimeTables(p *cascades.Problem, configs []planspace.Config, chains []planspace.PlacedChain) (policy.Tables, [][]int32) {
 	maxBatch, _ := cascades.BatchesAndSpeeds(p)
 	var builder policy.Builder
@@ -26,13 +27,14 @@ func runTimeTables(p *cascades.Problem, configs []planspace.Config, chains []pla
 	// Pipelines of whole models, kind by kind, then those of chains.
 	for m := range p.Models {
 		builder.AddModel(policy.Model{Name: p.Models[m].Name})
-		for k, n := range maxBatch {
+		for k := range p.Kinds {
 			if devices := planspace.DevicesWith(configs, k, m); len(devices) > 0 {
-				builder.AddPipeline(n[m], 0)
+				largestBatch := maxBatch[k][m]
+				builder.AddPipeline(largestBatch, 0)
 				v := p.Models[m].Variants[k]
-				stage := policy.Stage{LastBlock: 1, Infer: v.MedianTimes[:n[m]]}
+				stage := policy.Stage{LastBlock: 1, Infer: v.MedianTimes[:largestBatch]}
 				if v.MeanTimes != nil {
-					stage.Mean = v.MeanTimes[:n[m]]
+					stage.Mean = v.MeanTimes[:largestBatch]
 				}
 				placeStage(builder.AddStage(stage), k, devices)
 			}
@@ -43,21 +45,24 @@ func runTimeTables(p *cascades.Problem, configs []planspace.Config, chains []pla
 			}
 		}
 	}
+	// Merge the models of the family into one. MergeModels changes the tables, and returns the pipelines by former model.
 	tables := builder.BuildTables()
-	return *tables, gear.MergeModels(tables, p.SLO, p.Percentile, 0) // a rate of 0: TablesWith sets it with the gears
+	const rate = 0 // TablesWith sets it with the gears
+	modelPipelines := gear.MergeModels(tables, p.SLO, p.Percentile, rate)
+	return *tables, modelPipelines
 }
 
 // addDevices adds the devices of all kinds to the run-time tables, and with withLinks their nodes and network links,
-// which only chains (members in stages) use; a link of -1 is none. It returns, by kind, the number of its first device
-// in the tables.
+// which only chains (members in stages) use. It returns, by kind, the number of its first device in the tables.
 func addDevices(b *policy.Builder, p *cascades.Problem, withLinks bool) (firstDevice []int32) {
 	nextDevice := int32(0)
 	for k, kind := range p.Kinds {
 		b.AddKind(kind.Name, kind.Devices)
-		link := int32(-1)
+		link := int32(-1) // no link
 		if withLinks {
-			b.SetNodes(p.Blocks.Pools[k].PerNode, p.Blocks.Pools[k].Gbps)
-			link = 0
+			pool := &p.Blocks.Pools[k]
+			b.SetNodes(pool.PerNode, pool.Gbps)
+			link = 0 // AddDevice replaces it by the links of the device's node, or -1 without a network card
 		}
 		firstDevice = append(firstDevice, nextDevice)
 		for d := range kind.Devices {

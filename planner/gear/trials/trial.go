@@ -136,13 +136,17 @@ func (b *Simulator) TryCascade(ctx context.Context, cascade *placement.LoadedCas
 }
 
 // TryWithLateShare tries a cascade with its split in simulated runs at a rate in requests per second, where a share
-// maxLateShare of the requests may be late. If that is more than the percentile allows, the latency only must not grow.
-// A cascade that passes with the planning samples is tried with the held-out samples, too, and the result is the worse
-// of both. If the runs would have too many requests, it is not tried, and does not pass.
+// maxLateShare of the requests may be late. If that is more than the percentile allows, the cascade need not pass by
+// the SLO. It suffices that the trial is Stable: its latency does not grow over the run.
+//
+// A cascade for which that holds with the planning samples is tried with the held-out samples, too, and the result is
+// the worse of both. These are hardened (HardenedFor): some of those of least work are left out, as future samples may
+// be harder. If the runs would have too many requests, the cascade is not tried, and does not pass.
 func (b *Simulator) TryWithLateShare(ctx context.Context, cascade *placement.LoadedCascade, rate, maxLateShare float64) (Trial, error) {
 	p := b.Problem
 	slo := trialSLO(p, cascade.Cascade, rate)
-	shortRun := time.Duration(trialLengthFactor(p.Surplus) * float64(ShortestRunLength(slo, rate)))
+	lengthFactor := trialLengthFactor(p.Surplus) // above 1 if other random numbers have shown queues too rare for short trials
+	shortRun := time.Duration(lengthFactor * float64(ShortestRunLength(slo, rate)))
 	if shortRun.Seconds()*rate > cascades.MaxTrialRequests {
 		return Trial{tooManyRequests: true}, nil
 	}
@@ -150,26 +154,35 @@ func (b *Simulator) TryWithLateShare(ctx context.Context, cascade *placement.Loa
 	// The planning samples.
 	run := trialRun{cascade: cascade.Cascade, minQueue: b.MinQueue, shares: cascade.Shares, rate: rate, length: shortRun, latencyLimit: slo, samples: p.PlanningSamples}
 	trial, err := b.trySamples(ctx, run, cascade.MaxLoad, maxLateShare)
-	passes := trial.Passed || trial.Stable && maxLateShare > 1-p.Percentile
+	stableSuffices := maxLateShare > 1-p.Percentile
+	passes := trial.Passed || trial.Stable && stableSuffices
 	if err != nil || !passes || !p.HeldOutSamples.IsPresent() {
 		return trial, err
 	}
 
-	// The held-out samples, hardened. The result is the worse of both.
+	// The held-out samples.
 	run.samples = p.HeldOutSamples.HardenedFor(cascade.Cascade, cascades.MinSecondsPerSample(p))
 	heldOutTrial, err := b.trySamples(ctx, run, cascade.MaxLoad, maxLateShare)
 	if run.samples != p.HeldOutSamples { // the hardened copy is of this cascade only: drop its shuffled orders
 		delete(b.shuffledSamples, run.samples)
 	}
-	trial.HeldOutLatency, trial.failsHeldOut = heldOutTrial.Latency, !heldOutTrial.Passed && !(heldOutTrial.Stable && maxLateShare > 1-p.Percentile)
-	trial.Stable, trial.Passed, trial.LateShare = heldOutTrial.Stable, trial.Passed && heldOutTrial.Passed, max(trial.LateShare, heldOutTrial.LateShare)
+
+	// The worse of both. The trial with the planning samples was stable, or it would have ended above, but need not have passed.
+	passesHeldOut := heldOutTrial.Passed || heldOutTrial.Stable && stableSuffices
+	trial.HeldOutLatency, trial.failsHeldOut = heldOutTrial.Latency, !passesHeldOut
+	trial.Stable = heldOutTrial.Stable
+	trial.Passed = trial.Passed && heldOutTrial.Passed
+	trial.LateShare = max(trial.LateShare, heldOutTrial.LateShare)
 	return trial, err
 }
 
 // trySamples tries a gear in simulation with one set of samples, run.samples: a short run, which sieves out what
-// clearly fails, then streams (longer runs with other arrivals) until a judgement decides, by the test described at the
-// top of this file. run.length is that of the short run. maxLoad is the load of the busiest device (seconds per
-// request). If maxLateShare is more than the percentile allows, one stream decides.
+// clearly fails, then streams (longer runs with other arrivals) until a judgement by the blocks of all of them decides
+// (judgeGear). run.length is that of the short run. maxLoad is the load of the busiest device (seconds per request). A
+// run with clearly more late requests than maxLateShare ends early, and the gear fails.
+//
+// If maxLateShare is more than the percentile allows, the gear need not keep the SLO. Then the first stream decides: it
+// shows the late share and whether the latency grows.
 func (b *Simulator) trySamples(ctx context.Context, run trialRun, maxLoad, maxLateShare float64) (Trial, error) {
 	p, slo, shortRun := b.Problem, run.latencyLimit, run.length
 
@@ -184,9 +197,11 @@ func (b *Simulator) trySamples(ctx context.Context, run trialRun, maxLoad, maxLa
 		return t, nil
 	}
 
-	// Streams, until a judgement decides.
+	// Streams, until a judgement decides. One stream may have somewhat more late requests than the mean of several.
 	run.length, run.blockLength = streamRunFactor*shortRun, shortRun/blocksPerRun
-	if run.maxLateShare = maxLateShare; maxLateShare <= 1-p.Percentile {
+	firstDecides := maxLateShare > 1-p.Percentile
+	run.maxLateShare = maxLateShare
+	if !firstDecides {
 		run.maxLateShare = streamSieve * maxLateShare
 	}
 	evidence, tails := trialEvidence{busiestLoad: maxLoad * run.rate}, time.Duration(0)
@@ -195,8 +210,8 @@ func (b *Simulator) trySamples(ctx context.Context, run trialRun, maxLoad, maxLa
 		if result, err = b.simulateRun(ctx, &run); err != nil {
 			return Trial{}, err
 		}
-		t := result.asTrial(slo)
-		if result.stoppedEarly || maxLateShare > 1-p.Percentile {
+		t := result.asTrial(slo) // a run that was stopped early neither passes nor is stable
+		if result.stoppedEarly || firstDecides {
 			return t, nil
 		}
 		evidence.addStream(result.blocks)
@@ -274,16 +289,24 @@ func (e *trialEvidence) wanderAllowed() bool {
 }
 
 // judgeGear judges a gear (a cascade with its split) after some streams (simulated runs): whether it surely keeps the
-// SLO, and whether more streams are hopeless. With many streams they are hopeless if a mean is past its limit, or if
-// the gear would not pass even if all further streams showed the same. Few streams say little about the differences
-// between streams, so there only a late share well past maxLateShare is hopeless.
+// SLO, and whether further streams are hopeless, because they would not show that it does. It keeps the SLO if late
+// share and tail latency of a fresh trial seldom exceed their limits, and the mean latency does not grow.
+//
+// From manyStreams on further streams are hopeless if a mean is past its limit, or if the gear would not pass even if
+// maxStreams streams showed the same. Fewer streams say little about the differences between streams, so they are
+// hopeless only if the late share is well past maxLateShare, by fewSieve, and never after one stream.
 func (e *trialEvidence) judgeGear(slo time.Duration, maxLateShare float64) (keepsSLO, hopeless bool) {
-	// holdsWith returns whether both tolerance bounds hold if there were that many streams like these.
+	// holdsWith reports whether both tolerance bounds would hold if there were that many streams like these.
 	holdsWith := func(streams int) bool {
 		factor := float64(streams) / float64(e.streams)
 		return e.seldomExceeds(e.lateShares, maxLateShare, factor) && e.seldomExceeds(e.tailLatencies, slo.Seconds(), factor)
 	}
-	keepsSLO = holdsWith(e.streams) && (e.wanderAllowed() || e.latencyWander() <= slo.Seconds()/growthDivisor)
+
+	// The mean latency may differ by chance from one quarter of a run to another (wander). If that may exceed the growth at which
+	// runs fail, growth cannot be ruled out, unless the load is low enough.
+	maxGrowth := slo.Seconds() / growthDivisor
+	keepsSLO = holdsWith(e.streams) && (e.wanderAllowed() || e.latencyWander() <= maxGrowth)
+
 	meanLateShare := stat.Mean(e.lateShares, nil)
 	if e.streams < manyStreams {
 		return keepsSLO, e.streams > 1 && !keepsSLO && meanLateShare > fewSieve*maxLateShare

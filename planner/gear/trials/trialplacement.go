@@ -22,14 +22,15 @@ type Placement struct {
 
 // PlanRanges makes the plan of one placement: it gives every range of rates the most accurate cascade that passes a
 // trial (simulated runs at the upper edge). A gear that fails at a rate also fails at a higher one, so each range
-// starts at the cascade where the range below ended. It returns an InfeasibleError as soon as the remaining ranges
-// cannot reach the target and exceed minAccuracy (0 if any plan will do). progress is called after every range that is
-// done. It may be nil. partialPlan has the gears so far if the search is interrupted.
+// starts at the cascade where the range below ended. It returns an InfeasibleError if a range has no gear, or as soon
+// as the plan cannot reach the target and exceed minAccuracy any more (0 if any plan will do; see isRefused). progress
+// is called after every range that is done. It may be nil. partialPlan has the gears so far if the search is
+// interrupted.
 func (d *Placement) PlanRanges(ctx context.Context, minAccuracy float64, progress func(done, ranges int)) (*Plan, error) {
 	p := d.Layout.Space.Problem
 	plan := d.NewPlan()
-	d.partialPlan = plan
-	next := 0 // in the order by accuracy, the most accurate cascade that was not ruled out
+	d.partialPlan = plan // findGear adds the gears to it
+	next := 0            // in the order by accuracy, the most accurate cascade that was not ruled out
 	for r := range p.RangeEdges {
 		var err error
 		if next, err = d.findGear(ctx, next, minAccuracy); err != nil {
@@ -40,7 +41,7 @@ func (d *Placement) PlanRanges(ctx context.Context, minAccuracy float64, progres
 		}
 	}
 
-	// Check the whole plan.
+	// Take a lighter cascade for the last range, which also serves all higher rates. Then check the whole plan.
 	if err := d.lightenLastRange(ctx, plan, minAccuracy); err != nil {
 		return nil, err
 	}
@@ -115,8 +116,9 @@ func (d *Placement) findGear(ctx context.Context, next int, minAccuracy float64)
 func (d *Placement) lightenLastRange(ctx context.Context, plan *Plan, minAccuracy float64) error {
 	p := d.Layout.Space.Problem
 	r := len(p.RangeEdges) - 1
-	// Compute the front only of cascades that lose less than NextPlacementGain: so many correct answers fewer, by the range's
-	// weight.
+	// Compute the front (no other cascade is more accurate with less load) only of cascades with up to as many correct answers as
+	// the present one, and fewer by less than maxLoss. With so many fewer, by the range's weight, the plan would lose
+	// NextPlacementGain.
 	maxCorrect := plan.Gears[r].Cascade.CorrectCount
 	maxLoss := int32(math.Ceil(min(1, NextPlacementGain/p.RangeWeights[r]) * float64(p.PlanningSamples.N)))
 	front, err := d.Layout.CascadeFront(ctx, maxCorrect-maxLoss, maxCorrect)
@@ -124,10 +126,12 @@ func (d *Placement) lightenLastRange(ctx context.Context, plan *Plan, minAccurac
 		return err
 	}
 
-	// Try the cascades of the front, the most accurate first, until one passes or costs too much accuracy.
+	// Try the cascades of the front, which rises in accuracy, from its end, until one passes or costs too much accuracy. One that
+	// is as accurate as the present gear ends the search, too.
 	for _, i := range slices.Backward(front) {
 		loss := p.RangeWeights[r] * (plan.Gears[r].Accuracy - cascades.PlannedAccuracy(p, &d.Layout.Space.Cascades[i]))
-		if loss == 0 || loss >= NextPlacementGain || p.MissesTarget(plan.Accuracy-loss) || plan.Accuracy-loss <= minAccuracy {
+		losesTooMuch := loss >= NextPlacementGain || p.MissesTarget(plan.Accuracy-loss) || plan.Accuracy-loss <= minAccuracy
+		if loss == 0 || losesTooMuch {
 			return nil
 		}
 		s, err := d.Layout.LoadCascade(ctx, i)
@@ -156,11 +160,13 @@ type failedCascade struct {
 	maxLoad float64
 }
 
-// rulesOut reports whether another cascade need not be tried after f failed a trial at the same rate: it asks all
-// models of f, and either each for as many samples or more, or with more load (maxLoad, in seconds per request). A
-// cascade of other models may still pass, because it may use other devices than those on which requests were late.
-func (f failedCascade) rulesOut(other *cascades.Cascade, maxLoad float64) bool {
-	position, reachesFewer := 0, false
+// rulesOut reports whether another cascade need not be tried after f failed a trial at the same rate. The other one
+// must ask all models of f. Then it is ruled out if it sends each of them at least as many samples, or if its load,
+// otherLoad in seconds per request, is higher. A cascade of other models may still pass, because it may use other
+// devices than those on which requests were late.
+func (f failedCascade) rulesOut(other *cascades.Cascade, otherLoad float64) bool {
+	// Find each model of f in the other cascade. Both ask their models in the order of the family, so one walk suffices.
+	position, sendsFewer := 0, false
 	for k, m := range f.cascade.Models {
 		for position < len(other.Models) && other.Models[position] < m {
 			position++
@@ -168,9 +174,10 @@ func (f failedCascade) rulesOut(other *cascades.Cascade, maxLoad float64) bool {
 		if position == len(other.Models) || other.Models[position] != m {
 			return false
 		}
-		reachesFewer = reachesFewer || other.ReachCounts[position] < f.cascade.ReachCounts[k]
+		sendsFewer = sendsFewer || other.ReachCounts[position] < f.cascade.ReachCounts[k]
 	}
-	return !reachesFewer || maxLoad > f.maxLoad*(1+1e-9)
+	hasMoreLoad := otherLoad > f.maxLoad*(1+1e-9) // by more than rounding
+	return !sendsFewer || hasMoreLoad
 }
 
 // trialVerdict holds the SLOs that a cascade passed and failed in trials, on a placement at a rate. A cascade that passes also
@@ -239,15 +246,17 @@ func (d *Placement) knownVerdict(i int, rate float64) *trialVerdict {
 
 // TrySplits tries a cascade (an index of the space) at a rate with several splits of its work over the devices until
 // one passes: the one of least load, which s has, the one with short batches, and, below the highest rate, the one with
-// every model on few devices. s becomes the split that passes. If none does, it returns the trial of the last split but
-// the concentrated one.
+// every model on few devices (concentrated). s becomes the split that passes; it may also change if there is an error.
+//
+// If none passes, it returns the trial with short batches or, if there is no such split, that of least load. The trial
+// of the concentrated split counts only if it passes.
 func (d *Placement) TrySplits(ctx context.Context, cascade int, s *placement.LoadedCascade, rate float64) (Trial, error) {
 	t, err := d.Simulator.TryCascade(ctx, s, rate)
 	if t.Passed || err != nil {
 		return t, err
 	}
 
-	// Short batches.
+	// Short batches. At a load of 1/rate seconds per request a device is busy all the time.
 	shortBatches, err := d.Layout.ShortBatchSplit(ctx, cascade, s.MaxLoad, 1/rate)
 	if err != nil {
 		return t, err
@@ -260,10 +269,10 @@ func (d *Placement) TrySplits(ctx context.Context, cascade int, s *placement.Loa
 	}
 
 	// Few devices per model.
-	concentrated := *s
 	if edges := d.Layout.Space.Problem.RangeEdges; rate >= edges[len(edges)-1] {
 		return t, nil // this gear also serves all higher rates, and under overload the even split answers more
 	}
+	concentrated := *s // with the loads of the even split, which the concentrated one has, too
 	if concentrated.Shares = d.Layout.ConcentratedSplit(cascade, s.Shares); concentrated.Shares == nil {
 		return t, nil
 	}
@@ -298,10 +307,11 @@ func NewPlacement(l *placement.Layout, history *History, maxAccuracies []float64
 }
 
 // infeasibleRange returns the error that range r of rates has no gear (no cascade that holds its upper edge). It names
-// the lightest of the cascades that the placement has the models for and, if none was tried (lastTrial is nil), the
-// devices that its work needs at the highest rate of all ranges.
+// the lightest of the cascades that the placement has the models for. If a cascade was tried, it has the figures of
+// lastTrial. Else (lastTrial is nil) it names the number of devices that the lightest cascade's work needs at the
+// highest rate of all ranges.
 func infeasibleRange(ctx context.Context, l *placement.Layout, r int, lastTrial *Trial) error {
-	space, cascade, devices := l.Space, l.LightestCascade(), 0
+	space, cascade := l.Space, l.LightestCascade()
 	if cascade < 0 {
 		return &cascades.InfeasibleError{Range: r, RangeEdge: space.Problem.RangeEdges[r], NoneUsable: true}
 	}
@@ -309,12 +319,14 @@ func infeasibleRange(ctx context.Context, l *placement.Layout, r int, lastTrial 
 	if err != nil {
 		return err
 	}
-	infeasible, maxRate := noGearError(space.Problem, r, &space.Cascades[cascade], s.MaxLoad, lastTrial), space.Problem.RangeEdges[len(space.Problem.RangeEdges)-1]
-	// maxRate * MaxLoad is how many times too few the present devices are.
-	for k := range space.Problem.Kinds {
-		devices += space.Problem.Kinds[k].Devices
-	}
+	infeasible := noGearError(space.Problem, r, &space.Cascades[cascade], s.MaxLoad, lastTrial)
 	if lastTrial == nil {
+		maxRate, devices := space.Problem.RangeEdges[len(space.Problem.RangeEdges)-1], 0
+		for k := range space.Problem.Kinds {
+			devices += space.Problem.Kinds[k].Devices
+		}
+		// MaxLoad is in seconds of work per request on the busiest device, so maxRate * MaxLoad is how many times too few the devices
+		// are.
 		infeasible.Devices = int(math.Ceil(float64(devices) * maxRate * s.MaxLoad))
 	}
 	return infeasible

@@ -13,9 +13,11 @@ import (
 // checkBounds recomputes, for each range of rates, the accuracy that no cascades over the same thresholds exceed, and
 // reports bounds of the plan that differ: the concave envelope of accuracy over cost, which is the most that mixtures
 // of cascades reach. Memory does not lower it. On several kinds of devices the bound lies between the most that each
-// kind reaches alone and what all devices would reach if each model ran where it is fastest. The plan alone does not
-// have the models that no gear asks. Without a workload that names them a computed bound can only be too low, so then
-// only lower bounds in the plan are reported.
+// kind reaches alone and what all devices would reach if each model ran where it is fastest. g is the plan evaluated
+// with today's documents.
+//
+// A plan only has the models that some gear asks, and the workload names the others. Without a workload the envelope
+// lacks these, so it may be too low. Then only bounds of the plan below it are reported.
 func (c *gearChecker) checkBounds(g *gearsToday) {
 	kinds := c.deviceKinds()
 	if len(kinds) == 0 {
@@ -26,7 +28,7 @@ func (c *gearChecker) checkBounds(g *gearsToday) {
 		slo = math.MaxInt64
 	}
 
-	// The envelope of each kind alone. counts are the devices that the plan was made for.
+	// The envelope of each kind alone. counts are today's devices or, if devices were minimised, those that the plan was made for.
 	devices, counts := 0.0, c.deviceCounts(g)
 	var kindEnvelopes []costEnvelope
 	for k, kind := range kinds {
@@ -43,17 +45,22 @@ func (c *gearChecker) checkBounds(g *gearsToday) {
 		kindEnvelopes = append(kindEnvelopes, envelope)
 	}
 
-	// The envelope of all kinds together. checksUpper says that the plan's bound must not exceed it.
-	envelope, checksUpper := kindEnvelopes[0], c.cascade != nil
-	if parts := c.boundHasStages(); len(kinds) > 1 || parts || slo > c.gear.SLOUS.D() {
-		if envelope = c.mixtureEnvelope(slo, parts, kinds...); envelope == nil {
+	// The envelope of all kinds together, with models in stages if the plan's bound counts them.
+	envelope := kindEnvelopes[0]
+	withStages, mayBeLate := c.boundHasStages(), slo > c.gear.SLOUS.D()
+	isOtherEnvelope := len(kinds) > 1 || withStages || mayBeLate
+	if isOtherEnvelope {
+		if envelope = c.mixtureEnvelope(slo, withStages, kinds...); envelope == nil {
 			return
 		}
-		checksUpper = checksUpper && (parts || !c.hasStages())
 	}
-	if slo > c.gear.SLOUS.D() && c.gear.Weights == "measured" {
-		checksUpper = false // one cascade need not hold the highest rate; the gate reads the rates when it plans again
-	}
+
+	// The plan's bound must not exceed it, unless it lacks something that the bound counts: models that no gear asks (there is no
+	// workload), stages, or plans on measured rates, which need not hold the upper edges. The rates are only read when the plan
+	// is made again.
+	lacksStages := isOtherEnvelope && !withStages && c.hasStages()
+	isOverMeasuredRates := mayBeLate && c.gear.Weights == "measured"
+	checksUpper := c.cascade != nil && !lacksStages && !isOverMeasuredRates
 
 	// Compare the bound of each range with both, at the device seconds that a request may take at its upper edge. If inputs have
 	// changed since the plan was made, a difference is a warning only.
@@ -103,8 +110,9 @@ func (c *gearChecker) reachableAccuracy(kind string, envelope costEnvelope, devi
 
 // checkObjectiveBound checks the bound on the plan's objective. If the objective is the accuracy, the bound must not be
 // below an accuracy that can be reached. For another objective, nothing just below its bound may reach the plan's
-// accuracy: not even a mixture of cascades, if it is the latency. On several kinds of devices this is checked for each
-// kind alone, with its envelope and count in kindEnvelopes and counts.
+// target accuracy: with a shorter latency not even a mixture of cascades, and with fewer devices, or devices of a lower
+// price, no cascades that reachableAccuracy finds. On several kinds of devices this is checked for each kind alone,
+// with its envelope and count in kindEnvelopes and counts.
 func (c *gearChecker) checkObjectiveBound(kindEnvelopes []costEnvelope, counts []float64, report reportFunc) {
 	o, kinds := &c.Plan.Objective, c.deviceKinds()
 	if o.Bound == nil {
@@ -121,17 +129,19 @@ func (c *gearChecker) checkObjectiveBound(kindEnvelopes []costEnvelope, counts [
 		return
 	}
 
-	// Other objectives: nothing just below the bound may reach the accuracy asked for. The bound is a latency in milliseconds,
-	// so slo is one nanosecond below it, or a number or price of devices: n is the most devices that cost less.
-	slo, limit := time.Duration(*o.Bound*1e6)-1, c.gear.Accuracy+tolerance
+	// Other objectives: nothing just below the bound may reach the accuracy asked for.
+	limit := c.gear.Accuracy + tolerance
 	for k, kind := range kinds {
-		reached, means, below := 0.0, "a mixture of cascades", fmt.Sprintf("within %v", slo)
-		if o.Name == "latency" {
-			reached = c.weightedAccuracy(c.mixtureEnvelope(slo, false, kind), counts[k])
-		} else {
+		var reached float64
+		var means, below string
+		if o.Name == "latency" { // the bound is in milliseconds: a nanosecond less
+			slo := time.Duration(*o.Bound*1e6) - 1
+			reached, means = c.weightedAccuracy(c.mixtureEnvelope(slo, false, kind), counts[k]), "a mixture of cascades"
+			below = fmt.Sprintf("within %v", slo)
+		} else { // the bound is a number or price of devices: the most devices of the kind that cost less, but for rounding
 			n := math.Ceil(*o.Bound/c.devicePrice(k)*(1-1e-9)) - 1
 			if len(kinds) > 1 {
-				n = min(n, float64(c.Plan.Pools[k].Count))
+				n = min(n, float64(c.Plan.Pools[k].Count)) // the bound is about all kinds, so it may be more than there are of one
 			}
 			reached, means = c.reachableAccuracy(kind, kindEnvelopes[k], n, limit)
 			below = fmt.Sprintf("on %.0f devices", n)
@@ -164,17 +174,22 @@ func (c *gearChecker) weightedAccuracy(envelope costEnvelope, devices float64) f
 }
 
 // boundHasStages reports whether the plan's bound also counts members of the family that run in stages over several
-// devices: the plan's options allow it, and there are several kinds of devices, or a member does not fit on one.
+// devices. It does so if the algorithm is the exact one and the plan's options allow stages, and if there are several
+// kinds of devices, or a member does not fit on one.
 func (c *gearChecker) boundHasStages() bool {
 	if c.Plan.Options.WholeNumber("max-partitions") < 2 || c.Plan.Algorithm != "exact" {
 		return false
 	}
 	kinds := c.deviceKinds()
-	if len(kinds) > 1 || c.cascade == nil {
-		return len(kinds) > 1
+	if len(kinds) > 1 {
+		return true
+	}
+	if c.cascade == nil { // without a workload all members are not known
+		return false
 	}
 	pool := c.Pool(kinds[0])
-	return pool != nil && pool.Memory > 0 && slices.ContainsFunc(c.cascade.Family, func(n string) bool {
+	hasLimit := pool != nil && pool.Memory > 0
+	return hasLimit && slices.ContainsFunc(c.cascade.Family, func(n string) bool {
 		return c.ProfileModel(n) != nil && c.modelMemory(n, kinds[0]) > int64(pool.Memory)
 	})
 }

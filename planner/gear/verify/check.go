@@ -209,8 +209,9 @@ func (c *gearChecker) checkUtilisation(r *formats.Gear, evaluated *gearToday, pa
 }
 
 // busiestLoad returns the share of the time that the busiest device works at the upper edge of gear r, in full batches.
-// models are those of the gear, fractions the share of the requests that reaches each of them, and times the batch
-// times by model of the plan and stage: planned ones or today's.
+// models are those of the gear, fractions the share of the requests that reaches each of them, and times the
+// undisturbed times of batches, planned ones or today's: by model of the plan, stage of its pipelines, and batch size
+// from 1.
 func (g *gearsToday) busiestLoad(p *formats.Plan, r *formats.Gear, models []int, fractions []float64, times [][][]time.Duration) float64 {
 	type device struct {
 		kind string
@@ -218,13 +219,15 @@ func (g *gearsToday) busiestLoad(p *formats.Plan, r *formats.Gear, models []int,
 	}
 
 	// Add up the work of each device: requests per second, times the share of the samples that its replica gets, times seconds.
+	// Model m of the plan is the k-th of the gear, whose stage k has the shares of its replicas.
 	loads := map[device]float64{}
 	maxLoad := 0.0
 	for k, m := range models {
 		for i, replica := range g.replicas[m] {
 			pipeline := &p.Deployment[m].Pipelines[replica.pipeline]
 			for stageIndex, stage := range replica.stages {
-				// The mean time of a run changes by the same factor as the undisturbed time.
+				// RunUS is the planned time that loads are computed with: the mean of runs, if there is one. It is supposed to change by
+				// the same factor as the undisturbed time, which was planned as InferUS.
 				s := &pipeline.Stages[stageIndex]
 				perSample := times[m][stage.stage][pipeline.Batch-1].Seconds() / float64(pipeline.Batch) * float64(p.RunUS(pipeline, s)) / float64(s.InferUS[pipeline.Batch-1])
 				d := device{stage.kind, stage.device}

@@ -39,23 +39,26 @@ type deploymentReader struct {
 }
 
 // readModel adds to the gears, for model i of the plan, its replicas with their devices, and the planned and today's
-// times of its stages, counted over all its pipelines. It returns false if a stage is on devices that do not exist.
+// times of its stages. Stages are numbered over all pipelines of the model, in their order. It returns false if a stage
+// is on devices that do not exist.
 func (r *deploymentReader) readModel(i int) bool {
 	g := r.gears
 	var replicas []modelReplica
 	var planned, today [][]time.Duration
 	ok := true
-	for n := range r.checker.Plan.Deployment[i].Pipelines {
-		chains := make([]modelReplica, r.checker.Plan.Deployment[i].Pipelines[n].ChainCount())
-		for k := range r.checker.Plan.Deployment[i].Pipelines[n].Stages {
+	pipelines := r.checker.Plan.Deployment[i].Pipelines
+	for n := range pipelines {
+		chains := make([]modelReplica, pipelines[n].ChainCount()) // a replica of a pipeline is a chain of one device per stage
+		for k := range pipelines[n].Stages {
 			devices, plannedTimes, todayTimes, stageOK := r.readStage(i, n, k)
+			stageNumber := len(planned) // the stages before are in planned already
 
-			// Several chains may share a replica of a stage.
-			perDevice := max(1, len(chains)/max(1, len(devices)))
+			// A stage with fewer devices than chains has each device in equally many of them, which follow each other.
+			chainsPerDevice := max(1, len(chains)/max(1, len(devices)))
 			for chain := range chains {
-				if chain/perDevice < len(devices) {
-					device := devices[chain/perDevice]
-					device.stage = len(planned)
+				if d := chain / chainsPerDevice; d < len(devices) {
+					device := devices[d]
+					device.stage = stageNumber
 					chains[chain].pipeline, chains[chain].stages = n, append(chains[chain].stages, device)
 				}
 			}
@@ -82,10 +85,10 @@ func (r *deploymentReader) checkMemory() {
 	}
 }
 
-// readStage returns the devices of a stage of pipeline n of a model, all by index, and the times of its batches (from
-// size 1) as planned and as they are today. It adds the stage's bytes to the memory of the devices, and reports times
-// and cuts that have changed. Where the profile has no measurement, today's times are the planned ones. ok is false if
-// a device does not exist.
+// readStage returns the devices of a stage of pipeline n of a model, which are given by their indexes in the plan, and
+// the times of the stage's batches (from size 1) as planned and as they are today. It reports times and cuts that have
+// changed. If the profile lacks a time that is needed, today's times are the planned ones. stageDevices adds the
+// stage's bytes to the memory of the devices. ok is false if a device does not exist.
 func (r *deploymentReader) readStage(model, n, stage int) (devices []stageDevice, planned, today []time.Duration, ok bool) {
 	m := &r.checker.Plan.Deployment[model]
 	pipeline := &m.Pipelines[n]
@@ -96,17 +99,20 @@ func (r *deploymentReader) readStage(model, n, stage int) (devices []stageDevice
 		planned = append(planned, t.D())
 	}
 
-	// Today's latencies, of a whole model or of its blocks.
-	if today = r.checker.latenciesOn(m.Model, s.Device); len(pipeline.Stages) > 1 {
+	// Today's latencies, of a whole model or of the stage's blocks, for the batch sizes that were measured of the whole model.
+	today = r.checker.latenciesOn(m.Model, s.Device)
+	if len(pipeline.Stages) > 1 {
 		today = r.checker.blockLatencies(r.checker.ProfileModel(m.Model), s.Device, s.Blocks, len(today))
 		if pipelineToday := r.checker.PipelineCosts(m, pipeline); s.Cut != nil && pipelineToday.IsKnown {
 			r.checker.CheckCut(m, pipeline, s, &pipelineToday.Stages[stage], path)
 		}
 	}
-	if r.checker.ProfileModel(m.Model) != nil && len(today) < pipeline.Batch {
+	// A missing time is an error if the profile has the model. Else the plan is checked with its own times.
+	lacksTimes := len(today) < pipeline.Batch
+	if lacksTimes && r.checker.ProfileModel(m.Model) != nil {
 		r.checker.AddError("measurement", path, fmt.Sprintf("%s, batch %d", s.Device, pipeline.Batch), "a measurement of it", "the profile does not say what %s costs there", m.Model)
 	}
-	if len(today) < pipeline.Batch {
+	if lacksTimes {
 		today = planned
 	}
 	today = today[:pipeline.Batch]
@@ -192,7 +198,7 @@ func (c *gearChecker) latenciesOn(model, device string) []time.Duration {
 	}
 	maxBatch := 0
 	for i := range pm.Measurements {
-		if ms := &pm.Measurements[i]; ms.Device == device && ms.Share <= 1 {
+		if ms := &pm.Measurements[i]; ms.Device == device && isOnWholeDevice(ms) {
 			maxBatch = max(maxBatch, ms.Batch)
 		}
 	}
@@ -233,13 +239,16 @@ func (c *gearChecker) blockLatencies(pm *formats.ProfileModel, device string, bl
 	return latencies
 }
 
-// modelMemory returns the bytes that a whole model needs on a kind of devices: the most that was measured there, or
-// else its weights.
+// isOnWholeDevice reports whether a measurement is of a whole device. Its Share is the v of a share 1/v of a device.
+func isOnWholeDevice(measurement *formats.Measurement) bool { return measurement.Share <= 1 }
+
+// modelMemory returns the bytes that a whole model needs on a kind of devices: the most that was measured on a whole
+// device, or else its weights.
 func (c *gearChecker) modelMemory(model, device string) int64 {
 	pm := c.ProfileModel(model)
 	measured, weightBytes := int64(0), int64(0)
 	for i := range pm.Measurements {
-		if ms := &pm.Measurements[i]; ms.Device == device && ms.Share <= 1 {
+		if ms := &pm.Measurements[i]; ms.Device == device && isOnWholeDevice(ms) {
 			measured = max(measured, ms.MemoryBytes)
 		}
 	}

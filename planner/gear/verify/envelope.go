@@ -15,26 +15,26 @@ const maxCascades = 5_000_000
 
 // mixtureEnvelope returns the most accuracy that mixtures of cascades reach, as a function of their cost per request
 // (seconds of device time): the concave envelope of every cascade of the family that can keep a latency on some kinds
-// of devices. With parts, models may run in stages. If the documents do not say enough, or there are too many cascades,
+// of devices. With inStages, models may run in stages. If the documents do not say enough, or there are too many cascades,
 // it returns nil.
-func (c *gearChecker) mixtureEnvelope(slo time.Duration, parts bool, kinds ...string) costEnvelope {
+func (c *gearChecker) mixtureEnvelope(slo time.Duration, inStages bool, kinds ...string) costEnvelope {
 	var points []costPoint
-	visitor := c.visitCascades(slo, parts, func(cost, accuracy float64, _ []float64) { points = append(points, costPoint{cost, accuracy}) }, kinds...)
+	visitor := c.visitCascades(slo, inStages, func(cost, accuracy float64, _ []float64) { points = append(points, costPoint{cost, accuracy}) }, kinds...)
 	if visitor == nil {
 		return nil
 	}
 	return envelopeOf(points)
 }
 
-// visitCascades calls visit for every cascade of the family, over its quantile thresholds, that can keep a latency,
-// with its cost per request (seconds of device time on the given kinds) and accuracy. byModel has the cost by model; it
-// changes after the call. A model costs what it does on the kind where it is cheapest, or in stages, if parts is true.
-// It returns the visitor, which has the times of the models. If the documents do not say enough, or there are too many
-// cascades, it returns nil.
-func (c *gearChecker) visitCascades(slo time.Duration, parts bool, visit func(cost, accuracy float64, byModel []float64), kinds ...string) *cascadeVisitor {
+// visitCascades calls visit for every cascade of the family that can keep a latency, with its cost per request (seconds
+// of device time on the given kinds) and accuracy. Its models forward below quantile thresholds of their certainty.
+// byModel has the cost by model; it changes after the call. A model costs what it does on the kind where it is
+// cheapest. With inStages it may also run in stages, if these cost less. It returns the visitor, which has the times of
+// the models. If the documents do not say enough, or there are too many cascades, it returns nil.
+func (c *gearChecker) visitCascades(slo time.Duration, inStages bool, visit func(cost, accuracy float64, byModel []float64), kinds ...string) *cascadeVisitor {
 	names, grid := c.familyAndGrid()
 	records := c.profileRecords(names)
-	if records == nil || math.Pow(float64(grid), float64(len(names))) > maxCascades*float64(grid-1) {
+	if records == nil || hasMoreCascades(len(names), grid, maxCascades) {
 		return nil
 	}
 
@@ -44,29 +44,39 @@ func (c *gearChecker) visitCascades(slo time.Duration, parts bool, visit func(co
 	if err != nil {
 		return nil
 	}
-	visitor.maxLate = int((1 - percentile) * float64(records.PlanningSamples))
+	visitor.maxLate = int((1 - percentile) * float64(records.PlanningSamples)) // of the samples, so many may be late
 	for _, name := range names {
 		visitor.samples.addQuantiles(records.FindModel(name), records.PlanningSamples, grid)
+		// A sample's part of the best batch counts as cost, the time of a single sample as latency. A model that was measured on none
+		// of several kinds is left out of the cascades.
 		perSample, singleSample, isMeasured := c.minTimesWhole(name, slo, kinds)
 		if !isMeasured && len(c.Plan.Pools) == 1 {
 			return nil
 		}
-		if parts && c.ProfileModel(name) != nil {
+		if inStages && c.ProfileModel(name) != nil {
 			stagedPerSample, stagedSingle := c.minTimesInStages(name, slo, kinds)
 			perSample, singleSample = min(perSample, stagedPerSample), min(singleSample, stagedSingle)
 		}
 		visitor.secondsPerSample, visitor.singleSample = append(visitor.secondsPerSample, perSample), append(visitor.singleSample, singleSample)
 	}
 
-	// All cascades, by their first model.
+	// All cascades, by their first model. All samples reach it, and no cost, latency or correct answers come before it.
+	const noCost, noLatency, noCorrect = 0, 0, 0
 	allSamples := newSet(records.PlanningSamples)
 	for i := range records.PlanningSamples {
 		allSamples.add(i)
 	}
 	for m := range names {
-		visitor.visitPrefix(m, allSamples, 0, 0, 0)
+		visitor.visitPrefix(m, allSamples, noCost, noLatency, noCorrect)
 	}
 	return visitor
+}
+
+// hasMoreCascades reports whether a family of models has more cascades than a limit. A cascade is a set of the models
+// with one of grid-1 thresholds for each but the last. So there are (grid^models - 1) / (grid-1) of them; the 1 is left
+// out.
+func hasMoreCascades(models, grid int, limit float64) bool {
+	return math.Pow(float64(grid), float64(models)) > limit*float64(grid-1)
 }
 
 // familyAndGrid returns the names of the models that cascades are made of, those of the workload or else those of the

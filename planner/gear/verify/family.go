@@ -41,18 +41,20 @@ func (c *gearChecker) checkFamily() bool {
 	return true
 }
 
-// checkSLO compares the latency SLO that the plan was made for with today's, from the plan's options or else the
-// workload, and warns if it has changed. If it has become shorter, each gear that was planned for more is an error.
+// checkSLO compares the latency SLO that the plan was made for (slo_us of its gear section) with today's, and warns if
+// it has changed. Today's is that of the option slo, which the plan keeps, or else the workload's. Each gear whose
+// planned latency is longer than today's SLO is an error, unless the SLO is over all requests together: then a single
+// gear may be late.
 func (c *gearChecker) checkSLO(cascade *formats.Cascade) {
 	slo := cascade.SLO.Latency
-	if s := c.Plan.Options.SLO("slo"); !s.IsZero() {
-		slo = s
+	if option := c.Plan.Options.SLO("slo"); !option.IsZero() {
+		slo = option
 	}
 	if slo.IsZero() {
 		return
 	}
 
-	// A multiple of the last model's latency changes with the profile.
+	// Today's SLO as a time. A multiple of the last model's latency changes with the profile.
 	section, name := c.gear, cascade.Family[len(cascade.Family)-1]
 	lastModelTimes := c.fastestTimes(name)
 	if slo.Factor > 0 && lastModelTimes == nil {

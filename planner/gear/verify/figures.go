@@ -38,9 +38,10 @@ func (c *gearChecker) compareRates(g *gearsToday) []kind.FigurePair {
 	return []kind.FigurePair{{Metric: "rps", Subject: "cascade, fastest gear", Old: promised.ToQPS / promised.Utilisation, New: c.gear.Gears[last].ToQPS / loadToday, Unit: "rps"}}
 }
 
-// compareAccuracies returns the promised accuracy beside that of the plan by today's records, unless it breaks a
-// constraint, and beside that of a plan made today, if there is one. If accuracy is not the objective, it returns
-// nothing.
+// compareAccuracies returns up to two pairs of figures. Both have the promised accuracy. Beside it the first has the
+// accuracy that the plan reaches by today's records, unless the plan breaks a constraint. The second has the best that
+// today's documents allow, if there is a plan made today: the accuracy of that plan, or of the present one if it is
+// more accurate. If accuracy is not the objective, it returns nothing.
 func (c *gearChecker) compareAccuracies(g *gearsToday) []kind.FigurePair {
 	if c.Promised.Objective.Name != "accuracy" {
 		return nil
@@ -49,18 +50,18 @@ func (c *gearChecker) compareAccuracies(g *gearsToday) []kind.FigurePair {
 	for i := range g.gears {
 		accuracyToday += c.gear.Gears[i].Weight * g.gears[i].accuracyToday
 	}
-	sampleOf := func(subject string, accuracyToday float64) kind.FigurePair {
-		return kind.FigurePair{Metric: "accuracy", Subject: subject, Old: c.Promised.Objective.Value, New: accuracyToday, Unit: "share of answers"}
+	pairOf := func(subject string, accuracy float64) kind.FigurePair {
+		return kind.FigurePair{Metric: "accuracy", Subject: subject, Old: c.Promised.Objective.Value, New: accuracy, Unit: "share of answers"}
 	}
-	var samples []kind.FigurePair
+	var pairs []kind.FigurePair
 	if !c.BreaksConstraint {
-		samples = append(samples, sampleOf("cascade", accuracyToday))
+		pairs = append(pairs, pairOf("cascade", accuracyToday))
 	}
 	if c.BestPlan != nil && c.BestPlan.Objective.Name == "accuracy" {
-		best, _ := c.Reachable(accuracyToday)
-		samples = append(samples, sampleOf("cascade, planned again", best))
+		best, _ := c.Reachable(accuracyToday) // with a plan made today there always is one
+		pairs = append(pairs, pairOf("cascade, planned again", best))
 	}
-	return samples
+	return pairs
 }
 
 // WorkloadOf returns the workload that a gear plan was made for, as far as the plan shows it, so that a check without a

@@ -35,11 +35,11 @@ func (c *gearChecker) checkObjective(g *gearsToday) {
 	switch objective.Name {
 	case "accuracy":
 		value = accuracy
-		// Ranges have one cascade each, on one placement. Over all requests they share the late requests, but each
-		// range's bound allows all of them. So the plan's bound may be below those of the gears. On measured rates
-		// ranges need not hold the edges that their bounds are about.
+		// The plan's bound may be below the sum of its gears' bounds, because these allow more: mixtures of cascades in a range, and
+		// in each range all the late requests that ranges share if the SLO is over all requests. It may not be above the sum, unless
+		// that SLO is at measured rates: the gears' bounds are of ranges that hold their upper edges, and such a plan need not.
 		if c.isOverMeasured() {
-			bound = 1
+			bound = 1 // no accuracy is above 1
 		}
 		if objective.Bound != nil && (*objective.Bound > bound+tolerance || *objective.Bound < value-tolerance) {
 			c.AddError("objective", "objective.bound", fmt.Sprint(*objective.Bound), fmt.Sprintf("%.6g to %.6g", value, bound), "the gears' accuracies, bounds and weights do not allow this bound")
@@ -53,25 +53,31 @@ func (c *gearChecker) checkObjective(g *gearsToday) {
 		}
 	}
 
-	// Bounds by trials, and the value.
+	// What trials rule out lies between the value that the plan has and the bound that no plan passes.
 	if t := section.TriedBound; t > 0 && objective.Bound != nil && (t < min(objective.Value, *objective.Bound)-tolerance || t > max(objective.Value, *objective.Bound)+tolerance) {
 		c.AddError("bound", "gear.tried_bound", fmt.Sprint(t), fmt.Sprintf("from %v to %v", min(objective.Value, *objective.Bound), max(objective.Value, *objective.Bound)), "what trials rule out is not between the objective and its bound")
 	}
+
+	// The value.
 	if math.Abs(value-objective.Value) > tolerance*max(1, value) {
 		c.AddError("objective", "objective.value", fmt.Sprint(objective.Value), fmt.Sprint(value), "the gears do not give this objective")
 	}
 }
 
-// devicesValue returns the number of devices that the plan was made for, or their price, by the objective. It adds an
-// error and returns false if the objective counts no whole number of devices, or fewer than models stand on.
+// devicesValue returns the value of an objective that minimises devices: the number of devices that the plan was made
+// for (deviceCounts), or their price. With a single kind the stated value gives that number. So it adds an error and
+// returns false if that is no whole number, or fewer devices than models stand on. With several kinds the numbers are
+// those of the devices that models stand on, so they are right by themselves.
 func (c *gearChecker) devicesValue(g *gearsToday) (value float64, ok bool) {
 	o, counts := &c.Plan.Objective, c.deviceCounts(g)
-	if n := counts[0]; len(counts) == 1 && (n < 1 || math.Abs(n-math.Round(n)) > tolerance) {
+	isSingleKind := len(counts) == 1
+	if n := counts[0]; isSingleKind && (n < 1 || math.Abs(n-math.Round(n)) > tolerance) {
 		c.AddError("objective", "objective.value", fmt.Sprint(o.Value), "a whole number of devices", "the objective is the number of devices, or that times their price or power")
 		return 0, false
 	}
 	for m := range g.replicas {
-		if lastDevice := g.lastDevice(m, c.Plan.Pools[0].Device); len(counts) == 1 && float64(lastDevice) > counts[0]-1+tolerance {
+		// Devices are numbered from 0, so the last of n devices is n-1.
+		if lastDevice := g.lastDevice(m, c.Plan.Pools[0].Device); isSingleKind && float64(lastDevice) > counts[0]-1+tolerance {
 			c.AddError("objective", "objective.value", fmt.Sprint(o.Value), fmt.Sprintf("device %d as well", lastDevice), "%s stands on more devices than the objective counts", c.Plan.Deployment[m].Model)
 			return 0, false
 		}

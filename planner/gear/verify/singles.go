@@ -36,17 +36,21 @@ type singleSearch struct {
 	bestAccuracy   float64       // found so far, weighted over the ranges
 }
 
-// bestSingleCascades returns the best accuracy above a limit, weighted over the ranges of rates, that one cascade per
-// range reaches on any placement of some devices of a kind. It shows that a bound at the limit is too low. Devices have
-// time for a cascade if, for every set of models, its work is at most the time of the devices that hold at least one of
-// them. If nothing above the limit is found within maxSteps, or there are too many cascades, it returns negative
-// infinity.
+// bestSingleCascades looks for a placement of some devices of a kind on which plans with one cascade per range are more
+// accurate than a limit. It returns the best accuracy that it finds, weighted over the ranges of rates, which shows
+// that a bound at the limit is too low. If it finds nothing above the limit within maxSteps, or there are too many
+// cascades, it returns negative infinity.
+//
+// Devices have time for a cascade if, for every set of models, its work is at most the time of the devices that hold at
+// least one of them.
 func (c *gearChecker) bestSingleCascades(kind string, devices int, limit float64) float64 {
-	s := &singleSearch{checker: c, gear: c.gear, remainingSteps: maxSteps, bestAccuracy: limit}
+	s := &singleSearch{checker: c, gear: c.gear, remainingSteps: maxSteps, bestAccuracy: limit} // only more than the limit counts
 	if !s.listCascades(kind, devices) {
 		return math.Inf(-1)
 	}
-	s.devicesBySet, s.devicesHolding = make([]int, len(s.sets)), make([]float64, 1<<len(s.loads[0].byModel))
+	// Try all placements, from the first set of models on. devicesHolding has an entry for each set of models, by its bits.
+	models := len(s.loads[0].byModel)
+	s.devicesBySet, s.devicesHolding = make([]int, len(s.sets)), make([]float64, 1<<models)
 	s.placeSets(0, devices)
 	if s.bestAccuracy > limit {
 		return s.bestAccuracy
@@ -55,20 +59,24 @@ func (c *gearChecker) bestSingleCascades(kind string, devices int, limit float64
 }
 
 // listCascades sets what the search over placements needs: loads, the cascades that the devices of a kind have time for
-// at the lowest edge, the most accurate first; firstFeasible, by range, the first of them that they have time for at
-// its upper edge; and the sets of models that a device holds. It returns false if some range has no cascade, no model
-// fits, or there are too many cascades.
+// at the upper edge of the lowest range, the most accurate first; firstFeasible, by range, the first of them that they
+// have time for at its upper edge; and the sets of models that a device holds. It returns false if some range has no
+// cascade, no model fits, or there are too many cascades.
 func (s *singleSearch) listCascades(kind string, devices int) bool {
 	names, grid := s.checker.familyAndGrid()
-	if math.Pow(float64(grid), float64(len(names))) > maxSingleCascades*float64(grid-1) {
+	if hasMoreCascades(len(names), grid, maxSingleCascades) {
 		return false
 	}
-	lowest := s.gear.Gears[0].ToQPS
-	visitor := s.checker.visitCascades(s.gear.SLOUS.D(), false, func(total, accuracy float64, byModel []float64) {
-		if total*lowest <= float64(devices) {
-			s.loads = append(s.loads, cascadeLoad{accuracy, total, slices.Clone(byModel)})
+
+	// List the cascades of whole models, the most accurate first. The visitor is nil if the documents do not say enough.
+	lowestEdge := s.gear.Gears[0].ToQPS
+	listLoad := func(secondsPerRequest, accuracy float64, byModel []float64) {
+		if secondsPerRequest*lowestEdge <= float64(devices) {
+			s.loads = append(s.loads, cascadeLoad{accuracy, secondsPerRequest, slices.Clone(byModel)})
 		}
-	}, kind)
+	}
+	const inStages = false
+	visitor := s.checker.visitCascades(s.gear.SLOUS.D(), inStages, listLoad, kind)
 	if visitor == nil || len(s.loads) == 0 {
 		return false
 	}
@@ -141,18 +149,23 @@ func (s *singleSearch) placeSets(set, devices int) {
 }
 
 // placementAccuracy returns the accuracy, weighted over the ranges of rates, of the most accurate cascade of each range
-// that the current placement has time for. If it does not exceed the best found so far, or the steps are used up, it
-// returns negative infinity.
+// that the current placement (devicesHolding) has time for. Each look at a cascade (hasTimeFor) takes one of the
+// remaining steps. If the accuracy does not exceed the best found so far, or the steps are used up, it returns negative
+// infinity.
 func (s *singleSearch) placementAccuracy() float64 {
-	// remainingBest bounds what the ranges that follow may add, and cascade is the index of the range's cascade.
-	sum, remainingBest, cascade := 0.0, 0.0, 0
+	// remainingBest is what the ranges that follow add at most. Here that is all ranges, each with its first feasible cascade.
+	remainingBest := 0.0
 	for i, first := range s.firstFeasible {
 		remainingBest += s.gear.Gears[i].Weight * s.loads[first].accuracy
 	}
+
+	// Go through the ranges by rising rate. Loads have falling accuracy, and what a placement has no time for at one rate it has no
+	// time for at a higher one. So the search for a range's cascade starts at that of the range before.
+	sum, cascade := 0.0, 0
 	for i, first := range s.firstFeasible {
 		r := &s.gear.Gears[i]
 		remainingBest -= r.Weight * s.loads[first].accuracy
-		cascade = max(cascade, first) // rates rise, so no range is more accurate than the one before
+		cascade = max(cascade, first)
 		for cascade < len(s.loads) && !s.hasTimeFor(s.loads[cascade].byModel, r.ToQPS) {
 			cascade++
 		}
