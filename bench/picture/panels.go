@@ -33,6 +33,9 @@ type Panel struct {
 	Lines           []Line
 }
 
+// colours are those of lines; they differ without colour vision, too (Okabe and Ito).
+var colours = []string{"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"}
+
 // Sizes of pictures, in points: the width of all plots, the height of one, and the room before and behind the legend.
 const (
 	plotWidth, plotHeight = 560, 150
@@ -136,13 +139,13 @@ func (panel *Panel) fill(p *plot.Plot, names []string) error {
 	return nil
 }
 
-// colourOf returns a colour of Colours; black for -1.
+// colourOf returns one of the colours, in turns; for -1 it returns black.
 func colourOf(i int) color.Color {
 	var c color.NRGBA
 	c.A = 0xff
 	if i >= 0 {
-		// Colours are written as #rrggbb, of which Sscanf reads all.
-		_, _ = fmt.Sscanf(Colours[i%len(Colours)], "#%02x%02x%02x", &c.R, &c.G, &c.B)
+		// They are written as #rrggbb, of which Sscanf reads all.
+		_, _ = fmt.Sscanf(colours[i%len(colours)], "#%02x%02x%02x", &c.R, &c.G, &c.B)
 	}
 	return c
 }
