@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"inferplan/bench/gear/published"
 	"inferplan/bench/instrument"
 	"inferplan/bench/table"
+	"inferplan/planner/gear/cascades"
 	policygear "inferplan/policy/gear"
 )
 
@@ -270,9 +272,23 @@ func onHeldOut(build method) method {
 		return v.altered(", samples held out", func(t *policygear.Tables) error {
 			q, err := v.problem()
 			if err == nil {
-				t.Records = policygear.SampleRecords{Samples: q.HeldOutSamples.N, Levels: q.HeldOutSamples.Levels, Correct: q.HeldOutSamples.Correct}
+				t.Records, err = heldOutRecords(q, &t.Records)
 			}
 			return err
 		}), nil
 	}
+}
+
+// heldOutRecords returns the answers to the samples held out, of the pipelines whose answers to the samples planned on are given. Tables
+// have no pipelines of models that nothing uses.
+func heldOutRecords(q *cascades.Problem, planned *policygear.SampleRecords) (policygear.SampleRecords, error) {
+	records := policygear.SampleRecords{Samples: q.HeldOutSamples.N}
+	for pipeline, answers := range planned.Correct {
+		m := slices.IndexFunc(q.PlanningSamples.Correct, func(correct []bool) bool { return slices.Equal(correct, answers) })
+		if m < 0 {
+			return records, fmt.Errorf("the answers of pipeline %d are of no model", pipeline)
+		}
+		records.Levels, records.Correct = append(records.Levels, q.HeldOutSamples.Levels[m]), append(records.Correct, q.HeldOutSamples.Correct[m])
+	}
+	return records, nil
 }

@@ -13,6 +13,8 @@ import (
 	"inferplan/bench/gear/published"
 	"inferplan/bench/instrument"
 	"inferplan/bench/table"
+	"inferplan/planner/gear/cascades"
+	policygear "inferplan/policy/gear"
 )
 
 // A plan that needs more devices than any baseline loses a cell, whoever of both needs more than were tried; what a baseline needs as many
@@ -81,5 +83,23 @@ func TestCascadiaIsKept(t *testing.T) {
 	}
 	if strings.Contains(kept, `/even","cpu_s":0,"value":null`) || !strings.Contains(kept, "/1/400ms/Cascadia/front") {
 		t.Errorf("results %s", kept)
+	}
+}
+
+// Held out, pipelines get the answers of their models, also if a model has no pipeline.
+func TestHeldOutRecords(t *testing.T) {
+	answers := func(n ...uint8) *cascades.Samples {
+		return &cascades.Samples{N: 2, Levels: [][]uint8{{n[0], 0}, {n[1], 0}, {n[2], 0}}, Correct: [][]bool{{n[0] > 4, false}, {true, true}, {false, n[2] > 4}}}
+	}
+	q := &cascades.Problem{PlanningSamples: answers(5, 6, 7), HeldOutSamples: answers(7, 8, 9)}
+	planned := &policygear.SampleRecords{Samples: 2, Levels: [][]uint8{{6, 0}, {7, 0}}, Correct: [][]bool{{true, true}, {false, true}}}
+	got, err := heldOutRecords(q, planned)
+	want := policygear.SampleRecords{Samples: 2, Levels: q.HeldOutSamples.Levels[1:], Correct: q.HeldOutSamples.Correct[1:]}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v, expected %+v", got, err, want)
+	}
+	planned.Correct[1] = []bool{false, false}
+	if _, err := heldOutRecords(q, planned); err == nil {
+		t.Error("answers of no model: no error")
 	}
 }
