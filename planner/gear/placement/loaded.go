@@ -45,7 +45,7 @@ func (l *Layout) ShortBatchSplit(ctx context.Context, cascade int, maxLoad, load
 // and that the devices and network cards have time for at a rate (requests per second), each with its split. Only
 // cascades with more than minCorrect correct answers to the planning samples count; -1 admits all.
 func (l *Layout) FeasibleFront(ctx context.Context, rate float64, minCorrect int32) (list []LoadedCascade, err error) {
-	front, err := l.CascadeFront(ctx, minCorrect, math.MaxInt32)
+	front, err := l.cascadeFront(ctx, minCorrect)
 	if err != nil {
 		return nil, err
 	}
@@ -62,18 +62,18 @@ func (l *Layout) FeasibleFront(ctx context.Context, rate float64, minCorrect int
 	return list, nil
 }
 
-// CascadeFront returns, by rising load, the cascades with more than minCorrect and up to maxCorrect correct answers to
-// the planning samples that no other of these beats with less load. A load takes a linear program to compute, but
+// cascadeFront returns, by rising load, the cascades with more than minCorrect correct answers to the planning samples
+// that no other of these beats with less load. A load takes a linear program to compute, but
 // solved programs bound the loads of the other cascades from below. So it solves only the cascades on the front of
 // loads and bounds, until all of that front are solved. A cascade that its bound excludes is also excluded by its load.
-func (l *Layout) CascadeFront(ctx context.Context, minCorrect, maxCorrect int32) ([]int, error) {
+func (l *Layout) cascadeFront(ctx context.Context, minCorrect int32) ([]int, error) {
 	space := l.Space
 	loadBounds := make([]float64, len(space.Cascades))
 	for {
 		// Take the load if it is known, else its bound.
 		for i := range space.Cascades {
 			loadBounds[i] = math.Inf(1)
-			if correct := space.Cascades[i].CorrectCount; correct <= minCorrect || correct > maxCorrect {
+			if space.Cascades[i].CorrectCount <= minCorrect {
 				continue
 			}
 			loadBounds[i] = l.LoadLowerBound(i)

@@ -43,7 +43,7 @@ func (a *gearChoices) addGear(r int, g trials.PlannedGear, weight float64) {
 func AllowLateRanges(ctx context.Context, plan *trials.Plan) error {
 	p, simulator := plan.Problem, plan.Placement.Simulator
 	choices, err := listGearChoices(ctx, plan)
-	for maxLateShare := spentShare * (1 - p.Percentile); err == nil; maxLateShare *= lateStepFactor {
+	for maxLateShare := spentShare * (1 - p.Percentile); err == nil; maxLateShare = choices.lowerCapacity(maxLateShare, 1-p.Percentile) {
 		// Choose gears for the capacity. picks has, by range, the index of its choice; 0 is the gear that it had before.
 		picks := knapsack.BestChoices(choices.items, maxLateShare, lateUnit)
 		chooseGears(plan, choices, picks)
@@ -67,14 +67,25 @@ func AllowLateRanges(ctx context.Context, plan *trials.Plan) error {
 		if unchanged := !slices.ContainsFunc(picks, func(k int) bool { return k > 0 }); unchanged {
 			return nil
 		}
-		// After maxLateSteps smaller capacities the capacity is 0, which only gears without late requests fit into.
-		if maxLateShare < (1-p.Percentile)*math.Pow(lateStepFactor, maxLateSteps) {
-			maxLateShare = 0
-		}
 	}
 	gearsBefore := make([]int, len(p.RangeEdges)) // choice 0 of every range
 	chooseGears(plan, choices, gearsBefore)
 	return err
+}
+
+// lowerCapacity returns the next smaller capacity of the knapsack. allowedShare is the share of late requests that the
+// percentile allows. After maxLateSteps smaller capacities it returns 0, into which only gears without late requests in their
+// trials fit. If they miss the SLO, too, only the gears that the ranges had before are left as choices.
+func (a *gearChoices) lowerCapacity(maxLateShare, allowedShare float64) float64 {
+	if maxLateShare == 0 {
+		for r := range a.items {
+			a.items[r] = a.items[r][:1]
+		}
+	}
+	if maxLateShare < allowedShare*math.Pow(lateStepFactor, maxLateSteps) {
+		return 0
+	}
+	return maxLateShare * lateStepFactor
 }
 
 // listGearChoices returns, for the knapsack of AllowLateRanges, the gears that every range of rates may have: its own

@@ -41,10 +41,6 @@ func (d *Placement) PlanRanges(ctx context.Context, minAccuracy float64, progres
 		}
 	}
 
-	// Take a lighter cascade for the last range, which also serves all higher rates. Then check the whole plan.
-	if err := d.lightenLastRange(ctx, plan, minAccuracy); err != nil {
-		return nil, err
-	}
 	if d.isRefused(plan.Accuracy, minAccuracy) {
 		return nil, &cascades.InfeasibleError{TargetAccuracy: p.TargetAccuracy, BestAccuracy: plan.Accuracy}
 	}
@@ -107,51 +103,6 @@ func (d *Placement) findGear(ctx context.Context, next int, minAccuracy float64)
 		failedCascades = append(failedCascades, failedCascade{&space.Cascades[cascade], s.MaxLoad})
 	}
 	return 0, infeasibleRange(ctx, d.Layout, r, lastTrial)
-}
-
-// lightenLastRange gives the last range of a plan a cascade with less load if the plan loses less than
-// NextPlacementGain of accuracy by it and still reaches the target and exceeds minAccuracy, and the lighter cascade
-// passes a trial. The last range also serves all rates above it, and under overload a lighter cascade answers more
-// requests in time.
-func (d *Placement) lightenLastRange(ctx context.Context, plan *Plan, minAccuracy float64) error {
-	p := d.Layout.Space.Problem
-	r := len(p.RangeEdges) - 1
-	// Compute the front (no other cascade is more accurate with less load) only of cascades with up to as many correct answers as
-	// the present one, and fewer by less than maxLoss. With so many fewer, by the range's weight, the plan would lose
-	// NextPlacementGain.
-	maxCorrect := plan.Gears[r].Cascade.CorrectCount
-	maxLoss := int32(math.Ceil(min(1, NextPlacementGain/p.RangeWeights[r]) * float64(p.PlanningSamples.N)))
-	front, err := d.Layout.CascadeFront(ctx, maxCorrect-maxLoss, maxCorrect)
-	if err != nil {
-		return err
-	}
-
-	// Try the cascades of the front, which rises in accuracy, from its end, until one passes or costs too much accuracy. One that
-	// is as accurate as the present gear ends the search, too.
-	for _, i := range slices.Backward(front) {
-		loss := p.RangeWeights[r] * (plan.Gears[r].Accuracy - cascades.PlannedAccuracy(p, &d.Layout.Space.Cascades[i]))
-		losesTooMuch := loss >= NextPlacementGain || p.MissesTarget(plan.Accuracy-loss) || plan.Accuracy-loss <= minAccuracy
-		if loss == 0 || losesTooMuch {
-			return nil
-		}
-		s, err := d.Layout.LoadCascade(ctx, i)
-		if err != nil {
-			return err
-		}
-		if s.MaxLoad*p.RangeEdges[r] > 1 {
-			continue
-		}
-		trial, err := d.TryCascade(ctx, i, s, p.RangeEdges[r])
-		if err != nil {
-			return err
-		}
-		if trial.Passed {
-			plan.Gears[r] = NewGear(p, s, p.RangeEdges[r], trial)
-			plan.Accuracy -= loss
-			return nil
-		}
-	}
-	return nil
 }
 
 // failedCascade is a cascade that failed its trial, with the load of the busiest device or NIC.
