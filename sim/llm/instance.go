@@ -138,10 +138,10 @@ func (instance *Instance) Reset(options Options, model Model) {
 		model.MaxSequences = 1<<31 - 1
 	}
 
-	// Empty the KV memory. It has the peak of its own use, with which Counts raises the peak so far; keep that before it
-	// is lost.
-	instance.options, instance.model = options, model
+	// Empty the KV memory. It has the peak of its own use in blocks, with which Counts raises the peak so far; keep that
+	// before the memory and the size of its blocks are lost.
 	instance.counts.PeakKV = instance.Counts().PeakKV
+	instance.options, instance.model = options, model
 	instance.memory.init(model.KVTokens, options.BlockTokens, options.PrefixCache)
 
 	// Forget all sequences, and keep the memory of the lists. The heap of those that wait reads them by the instance.

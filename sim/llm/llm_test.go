@@ -214,3 +214,13 @@ func BenchmarkIterations(b *testing.B) {
 		})
 	}
 }
+
+// An instance that is emptied keeps the most tokens that were in use, also if its blocks have another size from then on.
+func TestResetKeepsThePeakInTokens(t *testing.T) {
+	model := Model{Iteration: costs, KVTokens: 160, MaxSequences: 2}
+	in := NewInstance(Options{BlockTokens: 4}, model)
+	in.memory.maxUsedBlocks = 10
+	if in.Reset(Options{}, model); in.Counts().PeakKV != 40 {
+		t.Errorf("found a peak of %d tokens, expected 40", in.Counts().PeakKV)
+	}
+}
