@@ -141,7 +141,7 @@ func (q *Queues) Admit(r *completions.Request) (time.Duration, error) {
 	case policy.ReasonQueueFull:
 		refusal.Msg = fmt.Sprintf("model %s: %d requests wait already", m.Label, expectation.WaitingRequests)
 	default:
-		refusal.Msg = fmt.Sprintf("model %s: the answer is expected in %v, %v after its deadline", m.Label, (expectation.MilestoneAt - c.Loop.Now()).Round(time.Millisecond), (expectation.MilestoneAt - deadline).Round(time.Millisecond))
+		refusal.Msg = fmt.Sprintf("model %s: %s is expected in %v, %v after its deadline", m.Label, expectation.Milestone, (expectation.MilestoneAt - c.Loop.Now()).Round(time.Millisecond), (expectation.MilestoneAt - deadline).Round(time.Millisecond))
 	}
 	return retryAfter, refusal
 }

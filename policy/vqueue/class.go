@@ -16,6 +16,17 @@ const (
 	atStart                       // the start: the request is in the running batch
 )
 
+// String returns the milestone in words for clients.
+func (m milestone) String() string {
+	switch m {
+	case atFirstToken:
+		return "the first token"
+	case atStart:
+		return "the start"
+	}
+	return "the answer"
+}
+
 // defaultStartLimit is the time from the arrival within which a request is due to start if its SLO does not limit
 // the start. An SLO on the time per token is kept by the number of requests that run at once.
 const defaultStartLimit = 10 * time.Minute

@@ -10,7 +10,8 @@ import (
 
 // Expectation is the service that a request would get if it arrived now.
 type Expectation struct {
-	StartsAt, MilestoneAt time.Duration // expected times of its start and of its class's milestone (usually the answer)
+	StartsAt, MilestoneAt time.Duration // expected times of its start and of its class's milestone
+	Milestone             string        // the milestone in words: the answer, the first token or the start
 	LateProbability       float64       // probability that it misses its deadline
 	WaitingRequests       int           // number of requests that wait
 	// RefusalReason says why the request should be refused: with a QueueLimit because the queue is full, with DropLate
@@ -26,7 +27,7 @@ const maxLateProbability = 0.5
 // Expect returns the service that a request would get if it arrived now: a request of a served model and client, with this many prompt
 // tokens and this deadline. It has no effect on later decisions.
 func (p *Policy) Expect(now time.Duration, model, prompt, client int32, deadline time.Duration) Expectation {
-	expectation := Expectation{StartsAt: now, MilestoneAt: now, WaitingRequests: p.requests.waitingRequests()}
+	expectation := Expectation{StartsAt: now, MilestoneAt: now, Milestone: p.fleet.classes[model].milestone.String(), WaitingRequests: p.requests.waitingRequests()}
 	if p.groups.options.Rule == VirtualQueues {
 		p.placer.estimateStart(&expectation, now, model, prompt, client, deadline)
 	}

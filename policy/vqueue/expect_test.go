@@ -39,6 +39,9 @@ func TestExpectChangesNoDecision(t *testing.T) {
 	if !reflect.DeepEqual(plain.endTimes, asked.endTimes) {
 		t.Error("a policy that is asked decides otherwise")
 	}
+	if a.lastExpectation.Milestone != "the answer" {
+		t.Errorf("an SLO on whole answers: %q is expected", a.lastExpectation.Milestone)
+	}
 	if a.lastExpectation.StartsAt == 0 || a.lastExpectation.MilestoneAt <= a.lastExpectation.StartsAt || a.views == 0 {
 		t.Errorf("the last request expected %+v", a.lastExpectation)
 	}

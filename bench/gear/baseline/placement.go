@@ -71,7 +71,7 @@ func fluid(p *cascades.Problem) (*Placement, []cascades.Cascade, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	front, err := top[0].Layout.CascadeFront(ctx, -1, math.MaxInt32)
+	front, err := top[0].Layout.CascadeFront(ctx, -1)
 	var list []cascades.Cascade
 	for _, i := range front {
 		list = append(list, space.Cascades[i])

@@ -45,7 +45,7 @@ func (l *Layout) ShortBatchSplit(ctx context.Context, cascade int, maxLoad, load
 // and that the devices and network cards have time for at a rate (requests per second), each with its split. Only
 // cascades with more than minCorrect correct answers to the planning samples count; -1 admits all.
 func (l *Layout) FeasibleFront(ctx context.Context, rate float64, minCorrect int32) (list []LoadedCascade, err error) {
-	front, err := l.cascadeFront(ctx, minCorrect)
+	front, err := l.CascadeFront(ctx, minCorrect)
 	if err != nil {
 		return nil, err
 	}
@@ -62,11 +62,11 @@ func (l *Layout) FeasibleFront(ctx context.Context, rate float64, minCorrect int
 	return list, nil
 }
 
-// cascadeFront returns, by rising load, the cascades with more than minCorrect correct answers to the planning samples
+// CascadeFront returns, by rising load, the cascades with more than minCorrect correct answers to the planning samples
 // that no other of these beats with less load. A load takes a linear program to compute, but
 // solved programs bound the loads of the other cascades from below. So it solves only the cascades on the front of
 // loads and bounds, until all of that front are solved. A cascade that its bound excludes is also excluded by its load.
-func (l *Layout) cascadeFront(ctx context.Context, minCorrect int32) ([]int, error) {
+func (l *Layout) CascadeFront(ctx context.Context, minCorrect int32) ([]int, error) {
 	space := l.Space
 	loadBounds := make([]float64, len(space.Cascades))
 	for {
