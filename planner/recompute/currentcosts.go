@@ -187,6 +187,9 @@ func (w *CurrentCosts) replicaRate(pl *formats.Pipeline, s *formats.Stage, infer
 // to what its network card can pass on and receive. The replicas on all devices of the card share it; a device that is divided into Share
 // shares has as many replicas. pm is the model in today's profile.
 func (w *CurrentCosts) addTransfers(pm *formats.ProfileModel, pl *formats.Pipeline, i int, costs *StageCosts) {
+	if len(pl.Stages) == 1 {
+		return // nothing is transferred
+	}
 	s := &pl.Stages[i]
 	pool := w.Pool(s.Device)
 	cardSharers := s.Share * w.devicesPerNIC(pool)

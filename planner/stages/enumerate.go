@@ -198,8 +198,7 @@ func (w *templateWalker) extendOn(option *DeviceOption, firstBlock int, elapsed 
 		// The stage must fit in its part of a device's memory, 1/Share of it: its weights, what a run takes beside weights
 		// (option.Memory) and, on a time-shared pool, where every device holds all stages, the stages before it there.
 		memory := w.costs.WeightsBefore[endBlock] - w.costs.WeightsBefore[firstBlock] + option.Memory
-		shareMemory := pool.Memory / int64(option.Share)
-		if pool.Memory > 0 && memory+w.memoryOnPool(option.Pool) > shareMemory {
+		if pool.Memory > 0 && memory+w.memoryOnPool(option.Pool) > pool.Memory/int64(option.Share) {
 			w.tooBig++
 			continue
 		}

@@ -121,8 +121,10 @@ func (workflows *WorkflowTables) CheckServable(shared *policy.Tables) error {
 				// Two services on a device are allowed if none is a language model. Service -1 is none.
 				other := serviceOnDevice[device] - 1
 				serviceOnDevice[device] = int32(serviceIndex) + 1
-				hasLanguageModel := workflows.LanguageModelOf(int32(serviceIndex)) != nil || workflows.LanguageModelOf(other) != nil
-				if other < 0 || other == int32(serviceIndex) || !hasLanguageModel {
+				if other < 0 || other == int32(serviceIndex) {
+					continue
+				}
+				if workflows.LanguageModelOf(int32(serviceIndex)) == nil && workflows.LanguageModelOf(other) == nil {
 					continue
 				}
 				return &document.Error{Path: fmt.Sprintf("flow.modules[%d]", serviceIndex), Expected: "devices of its own for each language model",
