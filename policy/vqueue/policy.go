@@ -382,9 +382,9 @@ func (p *Policy) handleTick(now time.Duration, actions *policy.Actions) {
 	p.ticks.scheduleNext(now, mayRest, actions)
 
 	// Ask for a re-plan, with ReplanOnViolation only if a group in the queues is likely to be late, and if it is worthwhile.
+	// violationLikely computes stale costs, so it is asked only where the search may run.
 	usesSearch := p.groups.options.Rule == VirtualQueues && !p.groups.options.NoReplan
-	isDue := !p.groups.options.ReplanOnViolation || p.replanner.violationLikely()
-	if usesSearch && isDue && p.replanner.grantReplan() {
+	if usesSearch && (!p.groups.options.ReplanOnViolation || p.replanner.violationLikely()) && p.replanner.grantReplan() {
 		actions.List = append(actions.List, policy.Action{Kind: policy.Replan})
 	}
 }

@@ -136,8 +136,11 @@ func (s *queueServer) moreUrgentHead(now time.Duration, instance *instance, queu
 		// Its first request must have an earlier deadline, not have started before, and still be in time here.
 		request := &s.requests.byNumber[s.groups.members[groupIndex].firstRequest]
 		hasStarted := request.producedTokens > 0 || request.evictionCount > 0
+		if request.deadline >= earliestDeadline || hasStarted {
+			continue
+		}
 		isInTime := request.deadline >= now+s.fleet.leadTime(instance, request.model)
-		if request.deadline < earliestDeadline && !hasStarted && isInTime && s.groups.canRun(groupIndex, queueIndex) && s.fleet.canTakeRequest(instance, request) {
+		if isInTime && s.groups.canRun(groupIndex, queueIndex) && s.fleet.canTakeRequest(instance, request) {
 			bestGroup, earliestDeadline = groupIndex, request.deadline
 		}
 	}

@@ -60,9 +60,11 @@ func (p *placer) placeRevealed(now int64, requestNumber int32, actions *policy.A
 
 	// Add the tasks that are expected to follow. The option PriceDeviceTime, which weighs what a task costs others, expects none while devices
 	// are booked far ahead: tasks then wait longer than loads take, for which they would be expected.
-	isBookedAhead := p.cluster.options.PriceDeviceTime && p.cluster.meanBacklog(now) >= maxExpectBacklog
-	if p.cluster.options.ExpectTasks && !isBookedAhead {
-		p.addExpected(request)
+	if p.cluster.options.ExpectTasks {
+		isBookedAhead := p.cluster.options.PriceDeviceTime && p.cluster.meanBacklog(now) >= maxExpectBacklog
+		if !isBookedAhead {
+			p.addExpected(request)
+		}
 	}
 	return p.assignDevices(now, actions)
 }
