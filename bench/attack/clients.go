@@ -22,7 +22,7 @@ import (
 	"inferplan/formats/seeded"
 )
 
-// ending is how a request ended.
+// ending says how a request ended.
 type ending struct {
 	model  string
 	took   time.Duration // from when it was due

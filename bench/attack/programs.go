@@ -41,7 +41,7 @@ func allowed(use []string) time.Duration {
 	return mostOther
 }
 
-// exit is how a run of the program ended.
+// exit says how a run of the program ended.
 type exit struct {
 	code      int // negative: by a signal
 	cpu, wall time.Duration

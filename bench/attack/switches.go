@@ -42,7 +42,7 @@ type pick struct {
 	kill      bool
 }
 
-// switchesPerServer is how many a server with one --drain goes through.
+// switchesPerServer says how many a server with one --drain goes through.
 const switchesPerServer = 20
 
 // switches puts random plans, good and bad, in force under load, with random times to

@@ -33,7 +33,7 @@ func (b *bench) measureAccuracy(r *instrument.Run, t *table.Table) error {
 	return nil
 }
 
-// accuracy is how often the next token, the end included, and the whole rest of a
+// accuracy says how often the next token, the end included, and the whole rest of a
 // request are predicted, of so many requests.
 func accuracy(model int32, opt predict.Options, requests int) (next, whole float64) {
 	t, apps := predict.New(opt), workflows.NewApps(1)

@@ -34,11 +34,11 @@ type scene struct {
 	Session flow.SessionState
 	// Generations has the language models run iteration by iteration, with answers of spread lengths.
 	Generations bool
-	// Oracle is how many minutes a static fleet's contents are taken from; 0 stands for all.
+	// Oracle says how many minutes a static fleet's contents are taken from; 0 stands for all.
 	Oracle int
 }
 
-// warmup is how long arrivals are not counted.
+// warmup says how long arrivals are not counted.
 const warmup = 300 * time.Second
 
 // chances is the seed of the ways that a policy knows from the start. No run has it.

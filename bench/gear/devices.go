@@ -32,7 +32,7 @@ var studies = map[string]study{
 	"imdb3":  {[]float64{.80, .83, .85, .86}, 16, []int{2, 4, 6, 8, 10}, []int{2, 4, 6}, []int{2, 4, 6}, 240},
 }
 
-// tolerance is how far below a target an accuracy may be: four digits are compared.
+// tolerance says how far below a target an accuracy may be: four digits are compared.
 const tolerance = 5e-5
 
 // chosenOnPlanned is the name of Cascadia-like plans that were chosen by the samples planned on, as ours are.

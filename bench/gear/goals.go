@@ -64,7 +64,7 @@ var goalCases = map[string][]struct {
 	"imdb3":  {{2, [2]float64{.78, .805}}, {4, [2]float64{.83, .845}}, {6, [2]float64{.84, .855}}},
 }
 
-// goalRounds is how often a plan for a goal is made: the median time is shown.
+// goalRounds says how often a plan for a goal is made: the median time is shown.
 const goalRounds = 3
 
 // reachedGoal holds the results of a plan for a goal.

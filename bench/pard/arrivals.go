@@ -15,7 +15,7 @@ type trace struct {
 	counts []float64
 }
 
-// seconds is how much of a recording is played.
+// seconds says how much of a recording is played.
 const seconds = 1200
 
 // readTraces reads 1,200 samples of three recordings (wiki stands for WorldCup98: no trace of Wikipedia is public), then others of them, on which nothing

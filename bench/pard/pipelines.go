@@ -172,7 +172,7 @@ func (p *pipeline) fixedScaling(late bool) *scaling {
 	return rule
 }
 
-// want is how many workers every module gets at a rate: what carries headroom
+// want says how many workers every module gets at a rate: what carries headroom
 // times it, less what is more than there are.
 func (p *pipeline) want(rate float64, rule *scaling) []int {
 	out, sum := make([]int, len(p.stages)), 0

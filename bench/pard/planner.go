@@ -213,7 +213,7 @@ func (x *small) cheapest() float64 {
 	return best
 }
 
-// tinyProblems is how many are solved.
+// tinyProblems says how many are solved.
 const tinyProblems = 300
 
 // solveTiny counts the small problems that the planner solves as trying everything does, and those that have a plan.

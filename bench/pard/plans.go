@@ -269,7 +269,7 @@ func (b *bench) measureVariants(r *instrument.Run, t *table.Table) error {
 	return nil
 }
 
-// variantGap is how far plans may be from the best.
+// variantGap says how far plans may be from the best.
 const variantGap = 1e-3
 
 // carriedRate returns the rate that 64 devices carry of a pipeline whose detectors and classifiers have variants, or only the most accurate of each.

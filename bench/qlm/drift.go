@@ -18,7 +18,7 @@ import (
 // foretellEvery is the time between the moments at which waits are predicted.
 const foretellEvery = 10 * time.Second
 
-// driftFits is how many estimators are fitted for each queue, to other requests each.
+// driftFits says how many estimators are fitted for each queue, to other requests each.
 const driftFits = 4
 
 // furtherBack are the places of the queue for which waits are predicted, by the work in front of them in seconds.
@@ -115,7 +115,7 @@ func (w *watched) hear(at time.Duration) {
 	w.now = w.pace.WithPace(w.bare)
 }
 
-// tokens is how many a request has made by a time.
+// tokens says how many a request has made by a time.
 func (w *watched) tokens(i int, at time.Duration) float64 {
 	switch o, most := w.out[i], float64(w.list[i].Output); {
 	case at < o.FirstToken:

@@ -22,7 +22,7 @@ type again struct {
 	After        float64 // with it
 }
 
-// rounds is how often the queue is planned anew, once per second.
+// rounds says how often the queue is planned anew, once per second.
 const rounds = 30
 
 // replans plans 400,000 queued requests anew each second. In it 2 % of the groups

@@ -15,14 +15,14 @@ import (
 	"inferplan/sim/llm"
 )
 
-// shuffles is how often the rows of a queue are shuffled, and manyShuffles how often to count groups: there are few in a queue,
+// shuffles says how often the rows of a queue are shuffled, and manyShuffles how often to count groups: there are few in a queue,
 // and those of one stray together.
 const (
 	shuffles     = 12
 	manyShuffles = 48
 )
 
-// predicted is how well waiting and completion times of a queue are known ahead.
+// predicted says how well waiting and completion times of a queue are known ahead.
 type predicted struct {
 	Wait, Completion float64 // R2
 	Covered          int     // requests that end before the 90 % quantile

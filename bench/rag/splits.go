@@ -16,7 +16,7 @@ import (
 	"inferplan/testkit/workflows"
 )
 
-// certified is how many of the splits that sustain most are certified.
+// certified says how many of the splits that sustain most are certified.
 const certified = 3
 
 // solve plans an application with devices for models alone; auto: simulation chooses them.

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// answersWithin is how long a server may take until it answers.
+// answersWithin says how long a server may take until it answers.
 const answersWithin = time.Minute
 
 // Answers waits until an address answers with 200.

@@ -60,7 +60,7 @@ func (p Program) Start(ctx context.Context, args ...string) (*Server, error) {
 // addresses is the line with which `plan serve` says where it serves.
 var addresses = regexp.MustCompile(`serving .*: HTTP (\S+), gRPC (\S+), metrics ([^;]+);`)
 
-// startsWithin is how long `plan serve` may take until it serves.
+// startsWithin says how long `plan serve` may take until it serves.
 const startsWithin = 2 * time.Minute
 
 // Serve starts `plan serve` and waits until it says its addresses. If it ends before, Serve returns the ended server and an error
@@ -173,7 +173,7 @@ func (s *Server) Stop() error {
 	return nil
 }
 
-// stopsWithin is how long a server may take until it ends: it answers what it has accepted within 30 s.
+// stopsWithin says how long a server may take until it ends: it answers what it has accepted within 30 s.
 const stopsWithin = 45 * time.Second
 
 // Kill kills the process and waits until it has ended.

@@ -22,7 +22,7 @@ const (
 	WorldCup98 Recording = "worldcup98_permin_part1.csv.gz"                   // requests per minute
 )
 
-// DayMinutes is how many rows a day has in a recording of minutes.
+// DayMinutes says how many rows a day has in a recording of minutes.
 const DayMinutes = 24 * 60
 
 // Series are the counts of some steps, by column.

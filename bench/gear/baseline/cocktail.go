@@ -78,7 +78,7 @@ func Vote(p *cascades.Problem, models uint32) float64 {
 	return float64(right) / float64(p.PlanningSamples.N)
 }
 
-// counts is how many devices a model has in each period.
+// counts says how many devices a model has in each period.
 func (a *Autoscaler) counts(p *cascades.Problem, model int, r published.Rates) []int {
 	best := 0.0 // samples per second of one device
 	for b, t := range p.Models[model].FastestTimes {

@@ -225,7 +225,7 @@ func (r *rig) stop() {
 	}
 }
 
-// completions is how many the servers began.
+// completions says how many the servers began.
 func (r *rig) completions() (n int) {
 	for _, f := range r.fakes {
 		n += f.Counts().Completions

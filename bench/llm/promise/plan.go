@@ -66,13 +66,13 @@ func (p *planned) instance(i int) *formats.LLMInstance { return &p.queue().Model
 
 func (p *planned) queue() *formats.QueuePlan { return formats.QueueOf(p.Plan) }
 
-// change is how long it takes for one model to leave and another to come; both are of one size.
+// change says how long it takes for one model to leave and another to come; both are of one size.
 func (p *planned) change() time.Duration {
 	l := p.instance(0).Loads
 	return l.ColdUS.D() + l.LeavesUS().D()
 }
 
-// took is how long a request takes, alone.
+// took says how long a request takes, alone.
 func (p *planned) took(r row) time.Duration {
 	i := 0
 	if r.model == names[1] {
@@ -82,7 +82,7 @@ func (p *planned) took(r row) time.Duration {
 	return it.PrefillTime(int32(r.prompt), 512) + time.Duration(r.output-1)*it.TokenTime(1, float64(r.prompt+r.output/2))
 }
 
-// work is how long the requests of a trace take.
+// work says how long the requests of a trace take.
 func (p *planned) work(rows []row) (sum time.Duration) {
 	for _, r := range rows {
 		sum += p.took(r)

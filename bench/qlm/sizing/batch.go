@@ -27,7 +27,7 @@ type BatchCase struct {
 // window is the time that a batch has, and how long interactive requests come.
 const window = 10 * time.Minute
 
-// full is how many of the trace's requests an A100 does a second at most, each with the
+// full says how many of the trace's requests an A100 does a second at most, each with the
 // model of this package.
 const full = 2.27
 
@@ -64,7 +64,7 @@ const (
 	batch
 )
 
-// streams is how many parts of the trace come at once. Each is at most what eight A100s
+// streams says how many parts of the trace come at once. Each is at most what eight A100s
 // get, at which the trace has several stretches.
 func (c *BatchCase) streams() int { return max(1, c.GPUs/8) }
 

@@ -51,7 +51,7 @@ type Run struct {
 	Last                   time.Duration
 }
 
-// Ratio is how many times as long answers take beside the batch.
+// Ratio says how many times as long answers take beside the batch.
 func (r *Run) Ratio() float64 { return r.P99.Seconds() / r.Alone.Seconds() }
 
 // Ratios returns those of all runs.
