@@ -39,6 +39,32 @@ func filled(t *testing.T, path string, n int) {
 	}
 }
 
+// recordPages returns the numbers of the pages in use that hold entries, without the root page, which lists the buckets:
+// where it is depends on when the store committed, and without it nothing can be read.
+func recordPages(t *testing.T, path string) (numbers []int) {
+	t.Helper()
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, PreLoadFreelist: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	const buckets = 7
+	if err := db.View(func(tx *bbolt.Tx) error {
+		for number := 2; ; number++ {
+			page, err := tx.Page(number)
+			if err != nil || page == nil {
+				return err
+			}
+			if page.Type == "leaf" && page.Count > buckets {
+				numbers = append(numbers, number)
+			}
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return numbers
+}
+
 // A damaged file is found when it is opened, without a panic, and what can be read of it
 // makes a store that works.
 func TestDamagedStoreIsFoundAndRescued(t *testing.T) {
@@ -51,17 +77,24 @@ func TestDamagedStoreIsFoundAndRescued(t *testing.T) {
 		t.Fatal(err)
 	}
 	rng := rand.New(rand.NewPCG(1, 1))
+	pages := recordPages(t, whole)
+	pageOf := func(b []byte, number int) []byte { return b[number*4096 : (number+1)*4096] }
 	damages := map[string]func(b []byte) []byte{
 		"cut to half":        func(b []byte) []byte { return b[:len(b)/2] },
 		"second half zeroed": func(b []byte) []byte { clear(b[len(b)/2:]); return b },
 		"pages overwritten": func(b []byte) []byte {
-			for i := len(b) / 3; i < len(b)/3+5*4096; i++ {
-				b[i] = byte(rng.Uint32())
+			for _, number := range pages[len(pages)/3:][:5] {
+				for i := range pageOf(b, number) {
+					pageOf(b, number)[i] = byte(rng.Uint32())
+				}
 			}
 			return b
 		},
-		"both metas lost":    func(b []byte) []byte { clear(b[:8192]); return b },
-		"page of its number": func(b []byte) []byte { copy(b[len(b)/2&^4095:], b[len(b)/4&^4095:][:4096]); return b },
+		"both metas lost": func(b []byte) []byte { clear(b[:8192]); return b },
+		"page of its number": func(b []byte) []byte {
+			copy(pageOf(b, pages[len(pages)/2]), pageOf(b, pages[len(pages)/4]))
+			return b
+		},
 	}
 	for i := range 12 {
 		damages[fmt.Sprint("bits ", i)] = func(b []byte) []byte {
@@ -107,7 +140,7 @@ func TestDamagedStoreIsFoundAndRescued(t *testing.T) {
 			defer s.Close()
 			for range got.Open {
 				st, err := s.Claim(t.Context())
-				if err != nil {
+				if err != nil && !errors.Is(err, durable.ErrDamagedRecord) { // a text that lost its beginning
 					t.Fatal(err)
 				}
 				if err := s.Finish(t.Context(), st.ID, []byte("end")); err != nil {
