@@ -35,7 +35,7 @@ var tables = []string{"formats/sections.go", "formats/upgrade.go", "planner/kind
 
 // roomed are the folders in which a file or folder with a kind's name is a room
 // of that kind. planner/X and policy/X are rooms as a whole.
-var roomed = []string{"formats", "policy", "sim", "executor", "bench", "testkit"}
+var roomed = []string{"formats", "policy", "sim", "executor", "bench", "testkit", "export"}
 
 // inRoom tells whether a file is in a room of a kind.
 func inRoom(file, kind string) bool {
@@ -46,8 +46,8 @@ func inRoom(file, kind string) bool {
 	if !slices.Contains(roomed, top) {
 		return false
 	}
-	if top == "bench" || top == "testkit" {
-		return true // an instrument is about what it measures, a test about what it holds
+	if top == "bench" || top == "testkit" || top == "export" {
+		return true // an instrument is about what it measures, a test about what it holds, an exporter about what its target can run
 	}
 	for part := range strings.SplitSeq(rest, "/") {
 		if strings.HasPrefix(part, kind) {

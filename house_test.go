@@ -20,11 +20,12 @@ const module = "inferplan"
 // own. A folder that is not listed must hold no Go code.
 var doors = map[string][]string{
 	".":        {},
-	"bench":    {"cmd", "cputime", "engine", "executor", "formats", "planner", "policy", "profiler", "sim", "solver", "testkit"},
-	"cmd":      {"bench", "cputime", "engine", "executor", "formats", "planner", "policy", "profiler", "sim", "solver"},
+	"bench":    {"cmd", "cputime", "engine", "executor", "export", "formats", "planner", "policy", "profiler", "sim", "solver", "testkit"},
+	"cmd":      {"bench", "cputime", "engine", "executor", "export", "formats", "planner", "policy", "profiler", "sim", "solver"},
 	"cputime":  {},
 	"engine":   {"formats"},
 	"executor": {"engine", "policy", "formats"},
+	"export":   {"engine", "formats"},
 	"formats":  {},
 	"planner":  {"cputime", "solver", "sim", "policy", "formats"},
 	"policy":   {"formats", "solver/stoch"},

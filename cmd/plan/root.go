@@ -171,7 +171,7 @@ Exit codes: 0 done; 1 a gate failed or diff found differences; 2 bad usage or in
 	}
 	add("main", newProfileCommand(g), newSolveCommand(g), newSimulateCommand(g), newServeCommand(g), newWorkerCommand(g), newAgentCommand(g), newLoadCommand(g))
 	add("gate", newCheckCommand(g), newDiffCommand(g), newExplainCommand(g), newReportCommand(g))
-	add("aid", newReplayCommand(g), newInitCommand(g), newImportCommand(g), newSchemaCommand(), newModelsCommand(g), newDoctorCommand(g), newRescueCommand(g), newVersionCommand(g))
+	add("aid", newReplayCommand(g), newInitCommand(g), newImportCommand(g), newExportCommand(g), newSchemaCommand(), newModelsCommand(g), newDoctorCommand(g), newRescueCommand(g), newVersionCommand(g))
 	root.AddCommand(newShareCommand(), newSolverCommand())
 	root.SetHelpCommand(newHelpCommand(root))
 	useFlagSections(root)

@@ -1,0 +1,2 @@
+// Package targets lists the targets of plan export.
+package targets
