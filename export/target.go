@@ -2,10 +2,13 @@ package export
 
 import (
 	"context"
+	"fmt"
+	"path/filepath"
 
 	"github.com/spf13/pflag"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Target is an engine or a cluster that plans are exported to.
@@ -27,6 +30,45 @@ type Source struct {
 	Path string // of the plan
 	// Note prints a line for people. It may be nil.
 	Note func(format string, args ...any)
+}
+
+// Cluster reads the cluster that the plan was made from. If it was changed since, it says so in a note.
+func (s *Source) Cluster() (*formats.Cluster, error) {
+	path, err := s.inputPath("cluster")
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := formats.ReadCluster(path)
+	return cluster, usage(err)
+}
+
+// inputPath returns the path of the file of a role (profile, cluster, workload) that the plan was made from. A file
+// that was changed since gets a note. If the plan names none, or there is no file, it returns a UsageError.
+func (s *Source) inputPath(role string) (string, error) {
+	input := document.First(s.Plan.Inputs, func(i *formats.Input) bool { return i.Role == role })
+	if input == nil {
+		return "", &UsageError{&document.Error{File: s.Path, Path: "inputs", Found: "no " + role, Expected: "the " + role + " that the plan was made from"}}
+	}
+	path := filepath.FromSlash(input.Path)
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(filepath.Dir(s.Path), path)
+	}
+	digest, err := document.Digest(path)
+	if err != nil {
+		return "", &UsageError{fmt.Errorf("the %s that the plan was made from: %w", role, err)}
+	}
+	if digest != input.SHA256 && s.Note != nil {
+		s.Note("%s was changed since the plan was made", path)
+	}
+	return path, nil
+}
+
+// usage marks an error as one of what the user asked for.
+func usage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &UsageError{err}
 }
 
 // UsageError is an error of what the user asked for: a wrong flag, or a plan that the target cannot run.
