@@ -32,43 +32,27 @@ type Source struct {
 	Note func(format string, args ...any)
 }
 
-// Cluster reads the cluster that the plan was made from. If it was changed since, it says so in a note.
+// Cluster reads the cluster that the plan was made from. If it was changed since, it says so in a note. A plan that names
+// none was made for one machine: then it returns a cluster of the plan's pools on one host. A file that cannot be read
+// is a UsageError.
 func (s *Source) Cluster() (*formats.Cluster, error) {
-	path, err := s.inputPath("cluster")
-	if err != nil {
-		return nil, err
-	}
-	cluster, err := formats.ReadCluster(path)
-	return cluster, usage(err)
-}
-
-// inputPath returns the path of the file of a role (profile, cluster, workload) that the plan was made from. A file
-// that was changed since gets a note. If the plan names none, or there is no file, it returns a UsageError.
-func (s *Source) inputPath(role string) (string, error) {
-	input := document.First(s.Plan.Inputs, func(i *formats.Input) bool { return i.Role == role })
+	input := document.First(s.Plan.Inputs, func(i *formats.Input) bool { return i.Role == "cluster" })
 	if input == nil {
-		return "", &UsageError{&document.Error{File: s.Path, Path: "inputs", Found: "no " + role, Expected: "the " + role + " that the plan was made from"}}
+		return &formats.Cluster{Format: formats.FormatCluster, Host: formats.HostShared, Pools: s.Plan.Pools}, nil
 	}
 	path := filepath.FromSlash(input.Path)
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(filepath.Dir(s.Path), path)
 	}
-	digest, err := document.Digest(path)
+	cluster, err := formats.ReadCluster(path)
 	if err != nil {
-		return "", &UsageError{fmt.Errorf("the %s that the plan was made from: %w", role, err)}
+		return nil, &UsageError{fmt.Errorf("the cluster that the plan was made from: %w", err)}
 	}
-	if digest != input.SHA256 && s.Note != nil {
+	digest, err := document.Digest(path)
+	if err == nil && digest != input.SHA256 && s.Note != nil {
 		s.Note("%s was changed since the plan was made", path)
 	}
-	return path, nil
-}
-
-// usage marks an error as one of what the user asked for.
-func usage(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &UsageError{err}
+	return cluster, err
 }
 
 // UsageError is an error of what the user asked for: a wrong flag, or a plan that the target cannot run.
