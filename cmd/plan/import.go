@@ -48,7 +48,7 @@ func newImportCommand(g *globalFlags) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	for _, i := range []importer{
-		importBlocks(), importTrace(), importRecords(), importTRTExec(), importPipeline(), importLLM(), importVLLM(), importTransitions(), importWorkload(),
+		importBlocks(), importTrace(), importRecords(), importTRTExec(), importPipeline(), importLLM(), importVLLM(), importTransitions(), importWorkload(), importTriton(),
 	} {
 		cmd.AddCommand(i.command(g))
 	}

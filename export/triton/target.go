@@ -128,55 +128,59 @@ func (x *exporter) readParts(ctx context.Context) error {
 	return nil
 }
 
-// addRepository adds the repository of a host: the parts with instances there, and an ensemble for each pipeline
-// whose parts all have some.
-func (x *exporter) addRepository(ctx context.Context, h *triton.Host, folder *export.Folder) error {
+// model is a model of a repository: a part, or an ensemble if it has none.
+type model struct {
+	config *configpb.ModelConfig
+	part   *part
+}
+
+// repository returns the models of a host: the parts with instances there, and an ensemble for each pipeline whose
+// parts all have some. It notes the rates of requests, and pipelines whose parts are on different hosts.
+func (x *exporter) repository(h *triton.Host) []model {
+	var models []model
 	for _, v := range x.variants {
 		partsHere := 0
 		for k := range v.parts {
-			p := &v.parts[k]
-			groups := x.instanceGroups(p, h)
-			if len(groups) == 0 {
-				continue
+			if groups := x.instanceGroups(&v.parts[k], h); len(groups) > 0 {
+				models = append(models, model{x.partConfig(v, k, groups), &v.parts[k]})
+				partsHere++
 			}
-			partsHere++
-			path := h.Name + "/" + p.name
-			if err := addConfig(folder, path, x.partConfig(v, k, groups)); err != nil {
-				return err
-			}
-			folder.AddFile(path+"/1/"+triton.OnnxFile, func(w io.Writer) error {
-				sub, err := x.cutters[p.fp16].Cut(ctx, &p.spec)
-				if err != nil {
-					return err
-				}
-				_, err = w.Write(sub.ONNX)
-				return err
-			})
 		}
 		switch {
 		case partsHere == len(v.parts):
 			x.requests = append(x.requests, traffic{h.Name, v.name, v.rate() * x.shareOn(v, h)})
-			if partsHere == 1 {
-				continue
+			if partsHere > 1 {
+				models = append(models, model{config: v.ensembleConfig()})
 			}
-			if err := addConfig(folder, h.Name+"/"+v.name, v.ensembleConfig()); err != nil {
-				return err
-			}
-			folder.AddText(h.Name+"/"+v.name+"/1/.keep", "") // a version without files
 		case partsHere > 0:
 			x.noteDivided(v)
 		}
 	}
-	return nil
+	return models
 }
 
-// addConfig adds the configuration of a model in the folder at path.
-func addConfig(folder *export.Folder, path string, c *configpb.ModelConfig) error {
-	text, err := triton.FormatConfig(c)
-	if err != nil {
-		return err
+// addRepository adds the files of a host's repository.
+func (x *exporter) addRepository(ctx context.Context, h *triton.Host, folder *export.Folder) error {
+	for _, m := range x.repository(h) {
+		text, err := triton.FormatConfig(m.config)
+		if err != nil {
+			return err
+		}
+		path := h.Name + "/" + m.config.Name
+		folder.AddText(path+"/"+triton.ConfigName, text)
+		if m.part == nil {
+			folder.AddText(path+"/1/.keep", "") // a version without files
+			continue
+		}
+		folder.AddFile(path+"/1/"+triton.OnnxFile, func(w io.Writer) error {
+			sub, err := x.cutters[m.part.fp16].Cut(ctx, &m.part.spec)
+			if err != nil {
+				return err
+			}
+			_, err = w.Write(sub.ONNX)
+			return err
+		})
 	}
-	folder.AddText(path+"/"+triton.ConfigName, text)
 	return nil
 }
 
