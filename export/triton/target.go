@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"path/filepath"
 	"slices"
 
 	"github.com/spf13/pflag"
@@ -102,12 +103,12 @@ func checkKind(source *export.Source) error {
 
 // readParts reads what crosses the boundaries of all parts. Files and devices that the plan does not fit are UsageErrors.
 func (x *exporter) readParts(ctx context.Context) error {
-	engine, err := ort.Open("")
+	runtime, err := ort.Open("")
 	if err != nil {
 		return err
 	}
-	defer engine.Close()
-	x.cutters = map[bool]*worker.Cutter{false: worker.NewCutter(engine.Probe, false), true: worker.NewCutter(engine.Probe, true)}
+	defer runtime.Close()
+	x.cutters = map[bool]*worker.Cutter{false: worker.NewCutter(runtime.Probe, false), true: worker.NewCutter(runtime.Probe, true)}
 	for _, v := range x.variants {
 		for i := range v.parts {
 			p := &v.parts[i]
@@ -118,10 +119,7 @@ func (x *exporter) readParts(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if sub.Folder != "" {
-				return &export.UsageError{Err: &document.Error{File: p.spec.Path, Found: "weights in files of their own", Expected: "a model in one file",
-					Hint: "onnx.save_model(model, path, save_as_external_data=False) writes one, up to 2 GiB"}}
-			}
+			p.weightFolder, p.weightFiles = sub.Folder, sub.WeightFiles
 			p.inputs, p.outputs = sub.Inputs, sub.Outputs
 		}
 	}
@@ -171,6 +169,9 @@ func (x *exporter) addRepository(ctx context.Context, h *triton.Host, folder *ex
 		if m.part == nil {
 			folder.AddText(path+"/1/.keep", "") // a version without files
 			continue
+		}
+		for _, file := range m.part.weightFiles {
+			folder.AddCopy(path+"/1/"+file, filepath.Join(m.part.weightFolder, filepath.FromSlash(file)))
 		}
 		folder.AddFile(path+"/1/"+triton.OnnxFile, func(w io.Writer) error {
 			sub, err := x.cutters[m.part.fp16].Cut(ctx, &m.part.spec)
