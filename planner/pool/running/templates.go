@@ -31,7 +31,7 @@ func (a *adoption) observedPipeline(model int, observed *formats.Pipeline) (*pro
 	measured, singleLatency := t.Batch, document.Micros(0)
 	for ; t.Batch > 0; t.Batch-- {
 		if err := templates.SetCosts(p, &t); err != nil {
-			return nil, fmt.Errorf("what runs of %s: %w", m.Name, err)
+			return nil, a.resolved.Input.FieldError("profile", "models", fmt.Sprintf("what runs of %s: %v", m.Name, err), "its blocks, as they run", "")
 		}
 		if t.Latency <= m.Budget(t.Batch) {
 			break
@@ -72,7 +72,7 @@ func (a *adoption) checkMeasured(t *stages.Template) error {
 	for i := range t.Stages {
 		s := &t.Stages[i]
 		if s.Pool < 0 {
-			return fmt.Errorf("%s runs on a kind of device that is not in the cluster", m.Name)
+			return a.resolved.Input.FieldError("cluster", "pools", m.Name+" on a kind of device that is not in the cluster", "the devices on which models run", "")
 		}
 		pool := &a.resolved.Problem.Pools[s.Pool]
 		if s.Share > pool.MaxShares {
