@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/spf13/pflag"
 
+	"inferplan/formats/csvfile"
 	"inferplan/formats/document"
 	"inferplan/formats/usage"
 	"inferplan/profiler"
@@ -26,6 +28,10 @@ type Importer struct {
 	DefaultOutput  string // the file that is written by default
 	Kind           string // the kind of document that it writes
 	ExtendsProfile bool   // it adds numbers to a profile
+
+	// Recognize returns the name of the tool's file that begins with head, or "" if no file that the importer reads begins
+	// so. If it is nil, the files are ours or have no mark.
+	Recognize func(head []byte) string
 
 	DefineFlags   func(flags *pflag.FlagSet)
 	RequiredFlags []string
@@ -93,6 +99,19 @@ func ReadFile(path, content string, read func(*os.File) error) error {
 	}
 	defer f.Close()
 	return usage.Mark(read(f))
+}
+
+// headBytes is how much of a file its tool is recognised by.
+const headBytes = 1 << 16
+
+// ReadHead returns the beginning of a file, unpacked if it is gzip.
+func ReadHead(path string) ([]byte, error) {
+	f, err := csvfile.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	head, _ := f.Peek(headBytes)
+	return slices.Clone(head), f.Close()
 }
 
 // MarkInput returns the error as one about the input, if the input files cause it.

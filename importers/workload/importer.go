@@ -12,12 +12,14 @@ import (
 	"inferplan/formats/document"
 	"inferplan/formats/usage"
 	"inferplan/importers"
+	"inferplan/importers/requestlog"
 )
 
 type workloadImport struct {
 	Options
 	Target
-	model, slo string
+	model, slo, path string
+	seed             uint64
 }
 
 // Importer describes the verb import workload, which turns a trace of requests to language models into a
@@ -26,20 +28,29 @@ func Importer() *importers.Importer {
 	o := &workloadImport{}
 	return &importers.Importer{
 		Usage:   "workload TRACE --slo 30s",
-		Summary: "A trace of requests to language models (CSV) into a workload",
-		Description: `A trace of requests to language models (CSV, plain or .gz) into a workload: rate,
-variation of the gaps, lengths of prompts and answers, sessions and what they share, per
-model and class.
+		Summary: "A trace of requests, an access log or rates into a workload",
+		Description: `A trace of requests to language models (plain or .gz) into a workload: rate, variation of
+the gaps, lengths of prompts and answers, sessions and what they share, per model and class.
+A file without tokens becomes a workload of models, whose weights are their rates.
 
 Columns: t_us or t_s, prompt_tokens or input_tokens, output_tokens; where there are, model,
 class, session, and cached_tokens or prefix_hit_tokens_infinite_cache: tokens of a prompt that
-were sent before. Others are skipped. Without times the rate stays open.`,
+were sent before. Others are skipped. Without times the rate stays open.
+
+These files of other tools are recognised:
+` + requestlog.List() + `
+Of an access log, requests count whose path names a model as in the Open Inference Protocol,
+TensorFlow Serving, TorchServe, SageMaker and Azure OpenAI, or as --path says; with --model all
+are for that model.`,
 		Example: `  plan import workload azure_llm.csv.gz --model m7 --slo 30s -o workload.json
+  plan import workload access.log --slo 200ms -o workload.json
   plan import workload sharegpt.csv.gz --consecutive --model m7 --slo 500ms --of ttft`,
 		MinArguments: 1, MaxArguments: 1, DefaultOutput: "workload.json", Kind: formats.KindWorkload, RequiredFlags: []string{"slo"},
 		FlagWords: map[string][]string{"of": {formats.FigureE2E, formats.FigureTTFT, formats.FigureTPOT}},
 		DefineFlags: func(f *pflag.FlagSet) {
 			f.StringVar(&o.model, "model", "", "model that the requests ask for, where the trace has no column model")
+			f.StringVar(&o.path, "path", "", "regular expression of the paths in an access log that count; its group is the model")
+			f.Uint64Var(&o.seed, "seed", 1, "seed of times that the file does not tell")
 			f.StringVar(&o.slo, "slo", "", "SLO of every class, such as 30s (required)")
 			f.StringVar(&o.Figure, "of", "", "what the SLO is of: e2e (default), ttft or tpot")
 			f.StringVar(&o.Percentile, "percentile", "", "percentile of the SLO (default p99)")
@@ -59,9 +70,17 @@ func (o *workloadImport) importWorkload(r *importers.Run) (err error) {
 	if err != nil {
 		return usage.Mark(fmt.Errorf("opening the trace: %w", err))
 	}
-	trace, err := Read(f, o.Options)
+	trace, log, err := o.readTrace(f)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return usage.Mark(err)
+	}
+	if log != nil {
+		for _, note := range log.Notes {
+			r.PrintNote("note: %s: %s", log.Format, note)
+		}
+		if !log.HasTokens {
+			return o.saveModels(r, log)
+		}
 	}
 	classes := trace.Classes()
 	if o.model == "" && slices.ContainsFunc(classes, func(c Class) bool { return c.Model == "" }) {
@@ -75,6 +94,26 @@ func (o *workloadImport) importWorkload(r *importers.Run) (err error) {
 		return err
 	}
 	return printTraceClasses(r, trace, classes)
+}
+
+// readTrace reads the file. log is what was read of a file of another tool, and nil for others.
+func (o *workloadImport) readTrace(f *csvfile.File) (trace *Trace, log *requestlog.Log, err error) {
+	pattern, err := requestlog.ParsePath(o.path, o.model)
+	if err != nil {
+		return nil, nil, err
+	}
+	log, err = requestlog.Read(f, requestlog.Options{Model: o.model, Path: pattern, Seed: o.seed})
+	if err != nil {
+		return nil, nil, err
+	}
+	if log == nil {
+		trace, err = Read(f, o.Options)
+		return trace, nil, err
+	}
+	if o.Consecutive {
+		return nil, nil, usage.Errorf("--consecutive: %s is %s, which tells its sessions", f.Name, log.Format)
+	}
+	return traceOf(log), log, nil
 }
 
 // printTraceClasses prints the classes that were made from a trace.
