@@ -4,6 +4,7 @@ import (
 	"inferplan/export"
 	"inferplan/export/gateway"
 	"inferplan/export/llamacpp"
+	"inferplan/export/rayserve"
 	"inferplan/export/sglang"
 	"inferplan/export/vllm"
 )
@@ -15,5 +16,6 @@ func All() []*export.Target {
 		sglang.New(),
 		llamacpp.New(),
 		gateway.New(),
+		rayserve.New(),
 	}
 }
