@@ -7,6 +7,7 @@ import (
 	"inferplan/export/rayserve"
 	"inferplan/export/sglang"
 	"inferplan/export/vllm"
+	"inferplan/export/triton"
 )
 
 // All returns the targets, in the order of the help. Each call returns new ones, with flags of their own.
@@ -17,5 +18,6 @@ func All() []*export.Target {
 		llamacpp.New(),
 		gateway.New(),
 		rayserve.New(),
+		triton.Target(),
 	}
 }
