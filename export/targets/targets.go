@@ -6,8 +6,8 @@ import (
 	"inferplan/export/llamacpp"
 	"inferplan/export/rayserve"
 	"inferplan/export/sglang"
-	"inferplan/export/vllm"
 	"inferplan/export/triton"
+	"inferplan/export/vllm"
 )
 
 // All returns the targets, in the order of the help. Each call returns new ones, with flags of their own.
