@@ -12,6 +12,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner"
+	"inferplan/planner/inputs"
 )
 
 // starterDocument is a document for a person to edit, with comments that explain the choices.
@@ -92,7 +93,7 @@ models and devices of the profile that is here. A file that is there stays as it
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p := newPrinter(cmd, g)
 			var profile *formats.Profile
-			path, err := documentFile("profile", "")
+			path, err := inputs.FindFile("profile", "")
 			if err != nil {
 				return err
 			}

@@ -14,8 +14,8 @@ import (
 	"inferplan/engine"
 	"inferplan/formats"
 	"inferplan/formats/document"
-	"inferplan/formats/importer/tritonrepo"
 	"inferplan/formats/triton"
+	importer "inferplan/importers/triton"
 )
 
 // drawnPlan is a random plan of pools: models, some in classes, whole or in stages, on shares of devices, on hosts of
@@ -170,7 +170,7 @@ func TestExportAndImportAgain(t *testing.T) {
 		profile := &formats.Profile{Models: document.Map(plan.Deployment, func(d *formats.Deployed) formats.ProfileModel {
 			return formats.ProfileModel{Model: d.Model, Blocks: make([]formats.Block, 6)}
 		})}
-		observed, notes, err := tritonrepo.Read(dir, profile, cluster)
+		observed, notes, err := importer.Read(dir, profile, cluster)
 		if err != nil {
 			t.Fatal(err)
 		}
