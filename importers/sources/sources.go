@@ -8,6 +8,7 @@ import (
 	"inferplan/importers/records"
 	"inferplan/importers/trace"
 	"inferplan/importers/transitions"
+	"inferplan/importers/triton"
 	"inferplan/importers/trtexec"
 	"inferplan/importers/vllmrun"
 	"inferplan/importers/workload"
@@ -20,6 +21,7 @@ func All() []*importers.Importer {
 		trace.Importer(),
 		records.Importer(),
 		trtexec.Importer(),
+		triton.Importer(),
 		pipeline.Importer(),
 		llm.Importer(),
 		vllmrun.Importer(),

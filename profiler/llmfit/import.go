@@ -33,6 +33,7 @@ type Options struct {
 // devices, the time of an iteration, fitted. Its notes say what was assumed and what was left out.
 func Import(s *llmruns.Set, o Options) (*formats.Profile, error) {
 	im := &llmImport{runs: s, options: o, profile: &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{}, Models: []formats.ProfileModel{}}}
+	im.profile.Notes = append(im.profile.Notes, s.Notes...)
 	for _, key := range im.instanceKeys() {
 		if err := im.add(key); err != nil {
 			return nil, err
@@ -119,6 +120,9 @@ func (im *llmImport) add(key llmruns.InstanceKey) error {
 	target := key
 	if target.Engine = ""; target.Device == "" {
 		target.Device = im.options.Device
+	}
+	if target.Model == "" && im.options.Rename == "" {
+		return fmt.Errorf("%w: the measurements of %s do not say of which model: name it (--name)", profiler.ErrInput, key.Engine)
 	}
 	if target.Device == "" {
 		return fmt.Errorf("%w: the measurements of %s do not say on which device: name its kind", profiler.ErrInput, key.Model)

@@ -71,10 +71,10 @@ func TestReadSaysWhatIsWrong(t *testing.T) {
 		"model,gpu,tp,phase,batch,new_tokens_per_seq,context_tokens,latency_ms\nm,g,1,decode,1.5,1,1,1\n": {"f.csv:2", "batch", "whole number"},
 		"model,gpu,tp,phase,batch,new_tokens_per_seq,context_tokens,latency_ms\nm,g,1,decode,1,1,1,NaN\n": {"f.csv:2", "latency_ms", "NaN"},
 		"model,gpu,tp,phase,batch,new_tokens_per_seq,context_tokens,latency_ms\n,g,1,decode,1,1,1,1\n":    {"f.csv:2", "without model or gpu"},
-		"{": {"f.csv", "no result of vllm bench serve"},
-		`{"completed": 5, "total_input_tokens": 50, "total_output_tokens": 50, "median_itl_ms": 3}`:   {"max_concurrency", "--max-concurrency"},
-		`{"completed": 5, "total_input_tokens": 50, "total_output_tokens": 50, "max_concurrency": 2}`: {"median_itl_ms", "itl"},
-		`{"completed": 0, "total_input_tokens": 50, "total_output_tokens": 50, "max_concurrency": 2}`: {"completed", "0 requests"},
+		"{": {"f.csv", "no result of a benchmark"},
+		`{"model_id": "m", "completed": 5, "total_input_tokens": 50, "total_output_tokens": 50, "median_itl_ms": 3}`:   {"max_concurrency", "--max-concurrency"},
+		`{"model_id": "m", "completed": 5, "total_input_tokens": 50, "total_output_tokens": 50, "max_concurrency": 2}`: {"median_itl_ms", "itl"},
+		`{"model_id": "m", "completed": 0, "total_input_tokens": 50, "total_output_tokens": 50, "max_concurrency": 2}`: {"completed", "0 requests"},
 	} {
 		var s Set
 		err := s.Read(strings.NewReader(text), "f.csv")
