@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"inferplan/formats/document"
 	"inferplan/importers"
 	"inferplan/importers/sources"
 )
@@ -70,13 +71,28 @@ func newImporterCommand(g *globalFlags, i *importers.Importer) *cobra.Command {
 		if err := p.checkOutput("output", r.Path, i.Kind); err != nil {
 			return err
 		}
-		err := i.Import(r)
-		if line := recognizedLine(args, cmd.Name()); line != "" && exitCode(err) == exitUsage {
-			err = usageErrorf("%w\n  hint: %s", err, line)
-		}
-		return err
+		return i.Import(r)
 	}
 	return cmd
+}
+
+// withRecognizedFile adds to an error about a file or the arguments, if another tool wrote one of them, which one and the
+// command that imports it.
+func withRecognizedFile(cmd *cobra.Command, err error) error {
+	if exitCode(err) != exitUsage {
+		return err
+	}
+	var files []string
+	for _, finding := range document.Findings(err) {
+		files = append(files, finding.File)
+	}
+	if cmd.HasParent() && cmd.Parent().Name() == "import" {
+		files = append(files, cmd.Flags().Args()...)
+	}
+	if line := recognizedLine(files, cmd.Name()); line != "" {
+		return usageErrorf("%w\n  hint: %s", err, line)
+	}
+	return err
 }
 
 // recognizedLine returns a line about the first of the files that another verb than this one reads: which tool wrote
@@ -84,7 +100,7 @@ func newImporterCommand(g *globalFlags, i *importers.Importer) *cobra.Command {
 func recognizedLine(files []string, verb string) string {
 	for _, path := range files {
 		name, verbs := sources.Recognize(path)
-		if name == "" || slices.Contains(verbs, verb) {
+		if path == "" || name == "" || slices.Contains(verbs, verb) {
 			continue
 		}
 		commands := make([]string, len(verbs))

@@ -56,6 +56,7 @@ The profile says how far they are from what was measured. The numbers are added 
 			f.StringVar(&o.Rename, "name", "", "name of the one model that is taken")
 			f.StringVar(&o.Engine, "engine", "", "engine to take, where a file has several")
 			f.StringVar(&o.Device, "device", "", "device kind of measurements that do not say theirs")
+			f.IntVar(&o.TensorParallel, "tensor-parallel", 1, "devices of an instance, of measurements that do not say how many")
 			f.Int64Var(&o.KVTokens, "kv-tokens", 0, "KV capacity as the server reports it (vllm:cache_config_info: blocks times their size)")
 			f.Float64Var(&o.SwapGBps, "swap-gbps", 0, "1e9 bytes a second between host and device, for warm loads and KV")
 			f.IntVar(&o.Batch, "one-batch", 0, "sequences of the one-batch profile; 0: none")
@@ -81,7 +82,7 @@ func (o *llmImport) importLLMs(r *importers.Run) error {
 		o.Links, o.Layers = &x.Links, &x.Layers
 	}
 	const most = 1e15
-	if err := cmp.Or(usage.CheckRange("kv-tokens", float64(o.KVTokens), 0, most), usage.CheckRange("swap-gbps", o.SwapGBps, 0, most), usage.CheckWhole("one-batch", o.Batch, 0, most),
+	if err := cmp.Or(usage.CheckRange("kv-tokens", float64(o.KVTokens), 0, most), usage.CheckRange("swap-gbps", o.SwapGBps, 0, most), usage.CheckWhole("one-batch", o.Batch, 0, most), usage.CheckWhole("tensor-parallel", o.TensorParallel, 1, 1024),
 		usage.CheckRange("prompt", o.Prompt, 1, most), usage.CheckRange("answer", o.Output, 1, most)); err != nil {
 		return err
 	}

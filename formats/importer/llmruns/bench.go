@@ -179,7 +179,7 @@ func (s *Set) addResult(b *bench, doc, result json.RawMessage, name, place strin
 
 	// Add the steps.
 	model := text(b.model)
-	p := InstanceKey{Model: model[strings.LastIndex(model, "/")+1:], TensorParallel: 1, Engine: b.engine}
+	p := InstanceKey{Model: model[strings.LastIndex(model, "/")+1:], Engine: b.engine}
 	s.Steps = append(s.Steps, MeasuredStep{InstanceKey: p, Phase: Decode, Batch: int(clients), Context: input + output/2, Elapsed: time.Duration(itl * 1e6)})
 	if ttft, ok := number(b.ttft); ok && clients == 1 && ttft > 0 && ttft < maxMS {
 		s.Steps = append(s.Steps, MeasuredStep{InstanceKey: p, Phase: Prefill, Batch: 1, Tokens: int(input + 0.5), Elapsed: time.Duration(ttft * 1e6)})

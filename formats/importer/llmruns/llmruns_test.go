@@ -29,7 +29,7 @@ func TestFilesAreKnownByTheirColumns(t *testing.T) {
 		{InstanceKey{"m", "RTX4090", 1, "x"}, Decode, 4, 0, 0, 100, 16500 * time.Microsecond}, {InstanceKey{"m", "RTX4090", 1, "x"}, Prefill, 1, 512, 0, 0, 48250 * time.Microsecond},
 		{InstanceKey{"b", "A100", 8, "splitwise"}, Prefill, 2, 128, 0, 0, 79668 * time.Microsecond}, {InstanceKey{"m", "A100", 2, "vLLM"}, WholeStep, 16, 1024, 1024, 0, 12500 * time.Millisecond},
 		{InstanceKey{"v", "A100", 1, ""}, Partial, 8, 0, 0, 0, 44100 * time.Microsecond},
-		{InstanceKey{"m", "", 1, "vllm bench serve"}, Decode, 1, 0, 0, 120, 14250 * time.Microsecond}, {InstanceKey{"m", "", 1, "vllm bench serve"}, Prefill, 1, 100, 0, 0, 30500 * time.Microsecond},
+		{InstanceKey{"m", "", 0, "vllm bench serve"}, Decode, 1, 0, 0, 120, 14250 * time.Microsecond}, {InstanceKey{"m", "", 0, "vllm bench serve"}, Prefill, 1, 100, 0, 0, 30500 * time.Microsecond},
 	}
 	for _, w := range want {
 		found := false

@@ -13,7 +13,7 @@ import (
 // InstanceKey identifies an instance: a model on a number of devices of a kind, with an engine.
 type InstanceKey struct {
 	Model, Device  string
-	TensorParallel int
+	TensorParallel int // devices; 0 if the file does not tell
 	Engine         string
 }
 
