@@ -134,6 +134,9 @@ func readFile(path, content string, read func(*os.File) error) error {
 // it exists, else a new one.
 func profileToExtend(path, out string) (*formats.Profile, error) {
 	isNamed := path != ""
+	if !isNamed && out == toStdout {
+		return emptyProfile(), nil
+	}
 	if !isNamed {
 		path = out
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode"
 
 	"inferplan/engine/worker"
 	"inferplan/formats"
@@ -43,9 +44,15 @@ func documentFile(role, flag string) (string, error) {
 type inputReader struct {
 	planner.Inputs
 	planPath string
+	unnamed  []string // an assumption for each document that came from standard input
 }
 
+// addFile records a file as an input. Standard input is none: the plan cannot name it.
 func (r *inputReader) addFile(role, path string) error {
+	if path == document.Stdin {
+		r.unnamed = append(r.unnamed, role+": from standard input, so that the plan names no file of it")
+		return nil
+	}
 	f, err := describeInput(role, path, r.planPath)
 	if err == nil {
 		r.Files = append(r.Files, f)
@@ -152,6 +159,9 @@ func readToken(path string) (string, error) {
 	token := strings.TrimSpace(string(data))
 	if token == "" {
 		return "", usageErrorf("%s: found no token, expected one line", path)
+	}
+	if strings.ContainsFunc(token, unicode.IsControl) {
+		return "", usageErrorf("%s: found several lines or control characters, expected a token in one line", path)
 	}
 	return token, nil
 }

@@ -46,9 +46,8 @@ Exit code 0: the same actions; 1: others, the first of them is printed.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.plan, "plan", "plan.json", "plan of the run")
-	f.StringVar(&o.policy, "policy", "", "run-time policy, by the kind of the plan ("+policies.NamesByKind()+"; default the plan's)")
+	policyFlag(cmd, f, &o.policy)
 	f.StringVar(&o.network, "network", "", "who shared links: nodes or stages, as 'plan simulate' has it")
-	completeFlag(cmd, "policy", policies.Names()...)
 	completeFlag(cmd, "network", networkNames()...)
 	return cmd
 }
@@ -136,6 +135,10 @@ func (o *replayOptions) candidatePolicies(p *printer) ([]policy.Policy, error) {
 		return nil, err
 	}
 
+	if err := p.checkPolicy(o.policy, tables); err != nil {
+		return nil, err
+	}
+
 	// A server may run another variant of the policy than a simulation: try both.
 	specs := []formats.PolicySpec{simulated}
 	if served = policies.SpecForServing(served); !reflect.DeepEqual(served, simulated) {
@@ -160,7 +163,10 @@ type logFile struct {
 
 // openLog opens an event log, plain or packed with gzip.
 func openLog(path string) (io.ReadCloser, error) {
-	f, err := os.Open(path)
+	f, err := os.Stdin, error(nil)
+	if path != document.Stdin {
+		f, err = os.Open(path)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("no log %s\n  hint: plan simulate --event-log %s makes one, and so does plan serve", path, path)
 	}
@@ -176,7 +182,7 @@ func openLog(path string) (io.ReadCloser, error) {
 	}
 	z, err := gzip.NewReader(r)
 	if err != nil {
-		return nil, errors.Join(&document.Error{File: path, Found: "a gzip file that cannot be unpacked: " + err.Error()}, f.Close())
+		return nil, errors.Join(&document.Error{File: path, Found: "a gzip file that cannot be unpacked: its beginning is damaged or cut off"}, f.Close())
 	}
 	return logFile{z, f}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -269,7 +270,7 @@ func solveInputs(o *solveOptions) (planner.Inputs, []string, error) {
 		return r.Inputs, nil, err
 	}
 	workload, err := o.readWorkload(r)
-	return r.Inputs, append(cluster, workload...), err
+	return r.Inputs, slices.Concat(cluster, workload, r.unnamed), err
 }
 
 // readCluster reads the cluster or, without one, takes this machine. assumptions says what was assumed.

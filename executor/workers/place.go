@@ -341,5 +341,5 @@ func findModel(dir string, m *formats.Deployed) (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("%w: model %s: neither %s nor a file of its hash among the %d models of %s; name the folder with --models", turn.ErrPlan, m.Model, path, len(files), dir)
+	return "", fmt.Errorf("%w: model %s: neither %s nor a file of its hash among the %d models of %s; name the folder with --models-dir", turn.ErrPlan, m.Model, path, len(files), dir)
 }

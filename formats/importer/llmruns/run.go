@@ -209,7 +209,7 @@ type benchFile struct {
 func (s *Set) readBench(in io.Reader, name string) error {
 	var f benchFile
 	if err := json.NewDecoder(io.LimitReader(in, 1<<28)).Decode(&f); err != nil {
-		return &document.Error{File: name, Found: "no result of vllm bench serve: " + err.Error(), Expected: "a JSON object"}
+		return &document.Error{File: name, Found: "no result of vllm bench serve", Expected: "a JSON object"}
 	}
 	fail := func(path, found, expected string) error {
 		return &document.Error{File: name, Path: path, Found: found, Expected: expected}
