@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -270,7 +271,7 @@ func solveInputs(o *solveOptions) (planner.Inputs, []string, error) {
 		return r.Documents, nil, err
 	}
 	workload, err := o.readWorkload(r)
-	return r.Documents, append(cluster, workload...), err
+	return r.Documents, slices.Concat(cluster, workload, r.Unnamed), err
 }
 
 // readCluster reads the cluster or, without one, takes this machine. assumptions says what was assumed.
