@@ -143,6 +143,7 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.Door.Leaving = func() bool { return !x.Ready() }
 	if s.queue, err = text.NewFront(ctx, x.textHost(), &o.Queue, &o.Door); err != nil {
 		return nil, errors.Join(err, x.Close())
 	}

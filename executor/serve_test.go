@@ -178,6 +178,29 @@ func TestServeWatchesThePlan(t *testing.T) {
 	}
 }
 
+// A server that leaves closes connections that clients would keep, so that they come to another one before it drains.
+func TestLeavingServerClosesConnections(t *testing.T) {
+	s, _ := serve(t, onePlan(time.Millisecond, 1, 1, patient), replayOptions(false), func(o *ServeOptions) { o.DrainDelay = 300 * time.Millisecond })
+	closes := func(path string) bool {
+		resp, err := http.Get("http://" + s.HTTP + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		return resp.Close
+	}
+	if closes("/v2/models/m") {
+		t.Error("a server that stays closes connections")
+	}
+	s.stop()
+	for code := 200; code == 200; { // until it says that it is not ready
+		code, _ = s.get(t, "http://"+s.HTTP+"/v2/health/ready")
+	}
+	if !closes("/v2/models/m") {
+		t.Error("a server that leaves keeps connections")
+	}
+}
+
 // Another host joins over TLS by the pin that the server tells, and its devices
 // serve.
 func TestServeWithHostOverTLS(t *testing.T) {
