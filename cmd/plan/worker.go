@@ -14,6 +14,7 @@ import (
 	"inferplan/engine/worker"
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/profiler/modelinputs"
 )
 
 type workerOptions struct {
@@ -59,7 +60,7 @@ The models lie here as well, in --models; their hashes must be those of the plan
 	f.IntVar(&o.count, "count", 1, "devices of that kind")
 	f.StringVar(&o.cpus, "cpus", "", "CPUs of the devices where they are CPU sets, such as 0-3,8; divided among them (default: as many threads as the kind says, on any CPU)")
 	f.StringVar(&o.models, "models", "models", "folder with the models, NAME.onnx")
-	opsFlag(f, &o.ops, "library of custom operators that models of the server need (repeatable): its hash must be that of the plan")
+	modelinputs.DefineOperators(f, &o.ops, "library of custom operators that models of the server need (repeatable): its hash must be that of the plan")
 	f.StringVar(&o.host, "host", "", "name of this host (default its own)")
 	f.StringVar(&o.modelCache, "model-cache", document.Bytes(worker.DefaultCache).String(), modelCacheHelp)
 	f.BoolVar(&o.useTLS, "tls", false, "connect with TLS, and trust what this host trusts")
@@ -141,7 +142,7 @@ func runWorker(cmd *cobra.Command, p *printer, o *workerOptions) error {
 	if err != nil {
 		return err
 	}
-	operators, err := readOperators(o.ops)
+	operators, err := modelinputs.ReadOperators(o.ops)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,29 @@
+package sources
+
+import (
+	"inferplan/importers"
+	"inferplan/importers/blocks"
+	"inferplan/importers/llm"
+	"inferplan/importers/pipeline"
+	"inferplan/importers/records"
+	"inferplan/importers/trace"
+	"inferplan/importers/transitions"
+	"inferplan/importers/trtexec"
+	"inferplan/importers/vllmrun"
+	"inferplan/importers/workload"
+)
+
+// All returns the importers, in the order of the help. Each call returns new ones, with flags of their own.
+func All() []*importers.Importer {
+	return []*importers.Importer{
+		blocks.Importer(),
+		trace.Importer(),
+		records.Importer(),
+		trtexec.Importer(),
+		pipeline.Importer(),
+		llm.Importer(),
+		vllmrun.Importer(),
+		transitions.Importer(),
+		workload.Importer(),
+	}
+}
