@@ -12,8 +12,8 @@ import (
 	"inferplan/engine/graph"
 	"inferplan/engine/ort"
 	"inferplan/executor/steps"
-	"inferplan/formats/usage"
 	"inferplan/formats/document"
+	"inferplan/formats/usage"
 )
 
 // newVectorsCommand makes the verb models vectors.
