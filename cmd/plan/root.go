@@ -60,6 +60,7 @@ func executeCommand(ctx context.Context, args []string, stdout, stderr io.Writer
 	if _, ours := errors.AsType[*exitError](err); !ours && root.Annotations[runningAnnotation] == "" {
 		err = usageErrorf("%w\n  usage: %s%s", err, cmd.UseLine(), spellingHint(cmd, err))
 	}
+	err = withRecognizedFile(cmd, err)
 	if msg := err.Error(); msg != "" {
 		fmt.Fprintln(stderr, "plan: "+msg)
 	}

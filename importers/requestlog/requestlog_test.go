@@ -148,7 +148,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		`{"data":{"resultType":"matrix","result":[]}}`:                                          "data.result[0]",
 		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"2"]]}]}}`:          "at least two",
 		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"2"],[1,"3"]]}]}}`:  "after a later one",
-		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"-2"],[2,"3"]]}]}}`: "not negative",
+		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"-2"],[2,"3"]]}]}}`: "the rate -2",
 		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"x"],[2,"3"]]}]}}`:  `the text "x"`,
 		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,2],[2,"3"]]}]}}`:    "data.result[0]",
 		"{\"schema\":\"dynamo.request.trace.v1\",\"event_type\":\"tool_end\"}\n":                "left out 1 record",

@@ -48,6 +48,7 @@ are for that model. The rates of a range query become requests as counts do.`,
   plan simulate plan.json --trace trace.csv.gz`,
 		MinArguments: 1, MaxArguments: 1, DefaultOutput: "trace.csv.gz", Kind: "trace",
 		FlagWords: map[string][]string{"counts": {"1s", "60s"}, "spread": {"uniform", "gamma:1", "gamma:2"}},
+		Recognize: requestlog.Recognize,
 		DefineFlags: func(f *pflag.FlagSet) {
 			f.DurationVar(&o.Interval, "counts", 0, "the rows are counts per interval of this length, such as 1s or 60s")
 			f.StringVar(&o.spreadWithin, "spread", "uniform", "of the arrivals within an interval: uniform, or gamma:CV")

@@ -47,6 +47,7 @@ are for that model.`,
   plan import workload sharegpt.csv.gz --consecutive --model m7 --slo 500ms --of ttft`,
 		MinArguments: 1, MaxArguments: 1, DefaultOutput: "workload.json", Kind: formats.KindWorkload, RequiredFlags: []string{"slo"},
 		FlagWords: map[string][]string{"of": {formats.FigureE2E, formats.FigureTTFT, formats.FigureTPOT}},
+		Recognize: requestlog.Recognize,
 		DefineFlags: func(f *pflag.FlagSet) {
 			f.StringVar(&o.model, "model", "", "model that the requests ask for, where the trace has no column model")
 			f.StringVar(&o.path, "path", "", "regular expression of the paths in an access log that count; its group is the model")
