@@ -138,6 +138,7 @@ func (a *adoption) outcome() *problem.Outcome {
 	for i := range o.Pipelines {
 		o.RPS[o.Pipelines[i].Model] += o.Pipelines[i].RPS
 	}
+	o.ExemptModels = modelsThatWait(a.resolved.Problem, o.Pipelines)
 	for d := range models {
 		o.Value = min(o.Value, o.RPS[d]/models[d].Weight)
 		if floor := models[d].MinRPS; !problem.MeetsFloor(o.RPS[d], floor) {
