@@ -100,6 +100,13 @@ func TestAdoptedPlansSayWhatIsWrong(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	classes := twoKinds()
+	for i, class := range []string{"fast", "slow"} {
+		formats.ModelsOf(classes.Workload)[i].Model, formats.ModelsOf(classes.Workload)[i].Class = names[0], class
+	}
+	if _, err := Adopt(classes, Options{}, []formats.Deployed{whole(names[0], kinds[0], 1, 1)}); err == nil || !strings.Contains(err.Error(), "found small/fast and small/slow, expected small as a whole") {
+		t.Errorf("classes: %v", err)
+	}
 	plan, err := Adopt(in, Options{}, []formats.Deployed{whole(names[0], kinds[0], 1, 1000), whole(names[1], kinds[1], 1, 1)})
 	if err != nil {
 		t.Fatal(err)

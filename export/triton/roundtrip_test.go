@@ -126,11 +126,15 @@ func TestExportAndImportAgain(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		plan := drawPlan(t)
+		isPool := rapid.Bool().Draw(t, "pool")
+		if !isPool {
+			plan.Section = &formats.GearPlan{}
+		}
 		cluster := &formats.Cluster{Pools: plan.Pools}
 		if rapid.Bool().Draw(t, "shared") {
 			cluster.Host = formats.HostShared
 		}
-		x := &exporter{plan: plan, isPool: true, hosts: triton.Hosts(plan.Pools, cluster.Host == formats.HostShared)}
+		x := &exporter{plan: plan, isPool: isPool, hosts: triton.Hosts(plan.Pools, cluster.Host == formats.HostShared)}
 		var err error
 		if x.variants, err = deployedVariants(plan, models); err != nil {
 			t.Fatal(err)

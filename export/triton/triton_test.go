@@ -334,7 +334,7 @@ func TestPipelinesAcrossHosts(t *testing.T) {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 	readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
-	if err != nil || !strings.Contains(string(readme), "bert-1.stage1 (on L4-0, L4-1), then bert-1.stage2 (on T4-0)") {
+	if err != nil || !strings.Contains(string(readme), "a client sends 400 requests/s to the first part, and the outputs of each to the next, by position: bert-1.stage1 (on L4-0, L4-1), then bert-1.stage2 (on T4-0)") {
 		t.Errorf("%s, %v", readme, err)
 	}
 }

@@ -25,7 +25,8 @@ pipeline of its parts. The plan can be checked, simulated, and solved from (plan
 		DefineFlags: documents.DefineFlags,
 		Import: func(r *importers.Run) error {
 			return documents.Import(r, func(profile *formats.Profile, cluster *formats.Cluster) ([]formats.Deployed, []string, error) {
-				return Read(r.Args[0], profile, cluster)
+				observed, notes, err := Read(r.Args[0], profile, cluster)
+				return observed, append(notes, "queues: what is simulated is plan serve on these places; Triton's own queues wait and refuse otherwise"), err
 			})
 		},
 	}

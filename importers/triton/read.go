@@ -36,6 +36,11 @@ func Read(dir string, profile *formats.Profile, cluster *formats.Cluster) (obser
 	if err != nil {
 		return nil, nil, err
 	}
+	return deployment(dir, repositories, profile, cluster)
+}
+
+// deployment returns what repositories deploy, with notes. Errors name dir as the folder of the repositories.
+func deployment(dir string, repositories []triton.Repository, profile *formats.Profile, cluster *formats.Cluster) (observed []formats.Deployed, notes []string, err error) {
 	r := &reader{profile: profile, onCPU: map[triton.Device]int{}}
 	for _, p := range cluster.Pools {
 		r.pools = append(r.pools, p.WithDefaults())

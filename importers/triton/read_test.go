@@ -10,6 +10,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/formats/triton"
 )
 
 // The cluster of the tests: two L4 with shares, two T4 on which stages take turns, and three sets of CPU threads.
@@ -102,4 +103,41 @@ func TestReadErrors(t *testing.T) {
 			t.Errorf("%s: %v\nwant %s", name, err, c.expected)
 		}
 	}
+}
+
+// Whatever configurations say, what is read has its replicas on devices of the cluster, or it is refused.
+func FuzzDeployment(f *testing.F) {
+	f.Add(fmt.Sprintf(parts, "b"), "max_batch_size: 4 instance_group { gpus: [ 0, 1 ] count: 2 }", `max_batch_size: 2 instance_group { kind: KIND_CPU name: "cpu-4 1/1" }`)
+	f.Add("max_batch_size: 8", `parameters { key: "inferplan_blocks" value { string_value: "0-2" } } parameters { key: "inferplan_pipeline" value { string_value: "0" } }`, `instance_group { gpus: 1 name: "L4 1/3" }`)
+	f.Fuzz(func(t *testing.T, ensemble, head, tail string) {
+		repository := triton.Repository{}
+		for name, text := range map[string]string{"m": ensemble, "head": head, "tail": tail} {
+			config, err := triton.ParseConfig(name, []byte(text))
+			if err != nil {
+				return
+			}
+			config.Name = name
+			repository.Models = append(repository.Models, triton.Model{File: name, Config: config})
+		}
+		observed, _, err := deployment("dir", []triton.Repository{repository}, profile, cluster)
+		if _, ok := errors.AsType[*document.Error](err); err != nil && !ok {
+			t.Fatal(err)
+		}
+		for _, d := range observed {
+			for _, p := range d.Pipelines {
+				for _, s := range p.Stages {
+					placed := 0
+					for _, g := range s.Placement {
+						placed += g.Replicas
+						if pool := cluster.FindPool(s.Device); g.FirstDevice < 0 || g.PerDevice < 1 || g.FirstDevice+g.DeviceCount() > pool.Count {
+							t.Fatalf("%+v on %+v", g, pool)
+						}
+					}
+					if placed != s.Replicas || placed < 1 || s.Share < 1 || p.Batch < 1 {
+						t.Fatalf("%+v with batch %d", s, p.Batch)
+					}
+				}
+			}
+		}
+	})
 }

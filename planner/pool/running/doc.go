@@ -11,4 +11,5 @@
 //	outcome.go   observed pipelines to the outcome of a search
 //	templates.go the times of an observed pipeline, at the largest batch that keeps the SLO
 //	rates.go     what the pipelines carry together
+//	waits.go     the models that may wait too long for others on devices where stages take turns
 package running

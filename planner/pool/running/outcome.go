@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
 	"inferplan/planner/pool/documents"
 	"inferplan/planner/pool/problem"
@@ -80,9 +81,13 @@ func setOptions(in *kind.Problem, run *kind.SolveRun, observed []formats.Deploye
 }
 
 // addModel adds the pipelines of an observed model. A model that the workload does not ask for is left out, with a
-// warning.
+// warning. It returns an error if the workload asks for SLO classes or length buckets of it, which what runs does not
+// tell apart.
 func (a *adoption) addModel(observed *formats.Deployed) error {
 	model := a.resolved.ModelIndex(observed.Key())
+	if parts := a.partsOf(observed); model < 0 && len(parts) > 0 {
+		return a.resolved.Input.FieldError("workload", "models", document.List(parts), observed.Model+" as a whole: one queue of what runs has all of its requests", "")
+	}
 	if model < 0 {
 		a.run.Warn("%s runs, and the workload does not ask for it: it is left out, and what it takes of its devices is idle in the plan", observed.Key())
 		return nil
@@ -97,6 +102,18 @@ func (a *adoption) addModel(observed *formats.Deployed) error {
 		}
 	}
 	return nil
+}
+
+// partsOf returns the names of the SLO classes and length buckets that are requested of an observed model without a class.
+func (a *adoption) partsOf(observed *formats.Deployed) (names []string) {
+	profiles := a.resolved.Profiles()
+	for d, m := range formats.ModelsOf(a.resolved.Input.Workload) {
+		isBucket := profiles[d].Bucket != nil && profiles[d].Bucket.BaseModel == observed.Model
+		if observed.Class == "" && (m.Model == observed.Model || isBucket) {
+			names = append(names, m.Key().String())
+		}
+	}
+	return names
 }
 
 // checkServed returns an error for a model of the workload without a pipeline.
@@ -121,6 +138,7 @@ func (a *adoption) outcome() *problem.Outcome {
 	for i := range o.Pipelines {
 		o.RPS[o.Pipelines[i].Model] += o.Pipelines[i].RPS
 	}
+	o.ExemptModels = modelsThatWait(a.resolved.Problem, o.Pipelines)
 	for d := range models {
 		o.Value = min(o.Value, o.RPS[d]/models[d].Weight)
 		if floor := models[d].MinRPS; !problem.MeetsFloor(o.RPS[d], floor) {

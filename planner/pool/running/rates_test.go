@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -80,4 +81,29 @@ func TestRatesFillDevices(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A model waits too long where the longest batch of another one on a device of its own comes first.
+func TestModelsThatWait(t *testing.T) {
+	p := &problem.Problem{Problem: stages.Problem{
+		Models: []stages.Model{{SLO: 10 * time.Millisecond}, {SLO: 30 * time.Millisecond}},
+		Pools:  []stages.Pool{{Count: 2, TimeShared: true}, {Count: 2}},
+	}}
+	for name, c := range map[string]struct {
+		pool     int
+		devices  []int // of the second model; the first has device 0
+		expected string
+	}{
+		"one device":      {0, []int{0, 1}, "[0]"},
+		"other devices":   {0, []int{1}, "[]"},
+		"shares of a GPU": {1, []int{0}, "[]"},
+	} {
+		pipelines := []problem.Pipeline{onDevices(0, c.pool, 1, 0), onDevices(1, c.pool, 1, c.devices...)}
+		for i, latency := range []time.Duration{5 * time.Millisecond, 20 * time.Millisecond} {
+			pipelines[i].Latency, pipelines[i].Stages[0].MaxTime = latency, latency
+		}
+		if got := fmt.Sprint(modelsThatWait(p, pipelines)); got != c.expected {
+			t.Errorf("%s: %s, want %s", name, got, c.expected)
+		}
+	}
 }

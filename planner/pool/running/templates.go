@@ -2,7 +2,6 @@ package running
 
 import (
 	"fmt"
-	"slices"
 
 	"inferplan/formats"
 	"inferplan/formats/document"
@@ -22,8 +21,9 @@ func (a *adoption) observedPipeline(model int, observed *formats.Pipeline) (*pro
 
 	// The largest batch that was measured, and that keeps the SLO.
 	asked := t.Batch
-	for !isMeasured(m, &t) {
-		t.Batch--
+	for _, s := range t.Stages {
+		batches := m.ShareCosts[s.Pool][s.Share-1].Batches
+		t.Batch = min(t.Batch, batches[len(batches)-1].Batch)
 	}
 	if t.Batch < asked {
 		a.run.Warn("%s: batches of up to %d run, and the profile has up to %d on %s: planned with these", m.Name, asked, t.Batch, a.kindsOf(&t))
@@ -58,11 +58,6 @@ func (a *adoption) observedPipeline(model int, observed *formats.Pipeline) (*pro
 		pipeline.Replicas = append(pipeline.Replicas, replicas)
 	}
 	return pipeline, nil
-}
-
-// isMeasured reports whether the profile has times of a template at its batch size, or a larger one.
-func isMeasured(m *stages.Model, t *stages.Template) bool {
-	return !slices.ContainsFunc(t.Stages, func(s stages.Stage) bool { return m.ShareCosts[s.Pool][s.Share-1].CostAt(t.Batch) == nil })
 }
 
 // checkMeasured returns an error if a stage runs where the cluster has no device or no such share, or where the model
