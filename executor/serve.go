@@ -155,6 +155,9 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 			o.Log.Info("leaving: not ready, and requests are still taken", "for", o.DrainDelay)
 			x.notReady.Store(true)
 			s.queue.Unready()
+			if s.grpcServer != nil {
+				s.grpcServer.Leave()
+			}
 			return
 		}
 		x.draining.Store(true)

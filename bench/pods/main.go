@@ -36,8 +36,7 @@ func main() {
 	b := &bench{}
 	instrument.Main(&instrument.Instrument{
 		Name: "pods", Strict: true,
-		Parts: []instrument.Part{{Name: "pods", Title: "Exported manifests, played in two network namespaces", Measure: b.measure,
-			Columns: []string{"after", "s", "requests", "answered", "late", "refused or lost"}}},
+		Parts: []instrument.Part{b.part("http", "HTTP"), b.part("grpc", "gRPC")},
 		Flags: func(f *flag.FlagSet) {
 			f.StringVar(&b.plan, "plan", "bin/plan", "the program")
 			f.StringVar(&b.library, "library", os.Getenv("INFERPLAN_ORT_LIB"), "ONNX Runtime")
@@ -57,6 +56,13 @@ func main() {
 	})
 }
 
+// part returns the part whose clients use a protocol: the name of a port of the Service.
+func (b *bench) part(port, protocol string) instrument.Part {
+	return instrument.Part{Name: port, Title: "Exported manifests, played in two network namespaces, clients of " + protocol,
+		Columns: []string{"after", "s", "requests", "answered", "late", "refused or lost"},
+		Measure: func(r *instrument.Run, t *table.Table) error { return b.measure(r, t, port, protocol) }}
+}
+
 // phase is what happens from a moment on.
 type phase struct {
 	name    string
@@ -70,6 +76,7 @@ type play struct {
 	*bench
 	*cluster
 	ctx     context.Context
+	port    string // of the Service
 	program served.Program
 	began   time.Time
 	phases  []*phase
@@ -78,14 +85,14 @@ type play struct {
 }
 
 // measure plays the pods of a plan, and states what became of requests.
-func (b *bench) measure(r *instrument.Run, t *table.Table) error {
+func (b *bench) measure(r *instrument.Run, t *table.Table, port, protocol string) error {
 	dir, err := os.MkdirTemp("", "bench-pods-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
 	ctx, stop := context.WithCancel(r.Ctx)
-	p := &play{bench: b, ctx: ctx, program: served.Program{Path: b.plan, Folder: dir}, cluster: &cluster{
+	p := &play{bench: b, ctx: ctx, port: port, program: served.Program{Path: b.plan, Folder: dir}, cluster: &cluster{
 		dir: filepath.Join(dir, "k8s"), scratch: filepath.Join(dir, "pods"), image: filepath.Join(dir, "image"), models: filepath.Join(dir, "models"),
 		secrets: map[string]map[string][]byte{}, config: map[string]string{}, log: r.Log,
 	}}
@@ -99,7 +106,7 @@ func (b *bench) measure(r *instrument.Run, t *table.Table) error {
 	if err != nil {
 		return errors.Join(err, p.tails())
 	}
-	return p.state(r, t, back, switched)
+	return p.state(r, t, protocol, back, switched)
 }
 
 // prepare makes the image's files, two plans, the exported folder, the nodes and the pods, and waits until all servers are
@@ -175,11 +182,11 @@ func (p *play) serve(dir string) (back, switched time.Duration, err error) {
 		return 0, 0, err
 	}
 	p.token = string(bytes.TrimSpace(token))
-	address, err := p.forward(p.ctx, "http")
+	address, err := p.forward(p.ctx, p.port)
 	if err != nil {
 		return 0, 0, err
 	}
-	client := exec.CommandContext(p.ctx, p.plan, "load", "http://"+address, "--load", fmt.Sprint(p.load), "--duration", "1h", "--token-file", "token", "--outcomes", "outcomes.csv", "-o", "load.json", "-q")
+	client := exec.CommandContext(p.ctx, p.plan, "load", p.port+"://"+address, "--load", fmt.Sprint(p.load), "--duration", "1h", "--token-file", "token", "--outcomes", "outcomes.csv", "-o", "load.json", "-q")
 	client.Dir = dir
 	var said bytes.Buffer
 	client.Stderr = &said
@@ -367,7 +374,7 @@ func (p *play) count(dir string) error {
 }
 
 // state states the figures and fills the table.
-func (p *play) state(r *instrument.Run, t *table.Table, back, switched time.Duration) error {
+func (p *play) state(r *instrument.Run, t *table.Table, protocol string, back, switched time.Duration) error {
 	const source = "own"
 	restarts := int64(0)
 	for _, d := range p.pods {
@@ -384,7 +391,7 @@ func (p *play) state(r *instrument.Run, t *table.Table, back, switched time.Dura
 			reasons = append(reasons, fmt.Sprintf("%d %s", n, reason))
 		}
 		t.Add(x.name, fmt.Sprintf("%.0f", to-x.seconds), answered+dropped, answered, x.count["late"], strings.Join(reasons, ", "))
-		f := instrument.Limited(x.name+": requests that were refused or lost", source, "exactly", 0, "", []float64{float64(dropped)})
+		f := instrument.Limited(protocol+", "+x.name+": requests that were refused or lost", source, "exactly", 0, "", []float64{float64(dropped)})
 		f.Note = fmt.Sprintf("of %d, in %.0f s%s", answered+dropped, to-x.seconds, strings.Join(append([]string{""}, reasons...), ", "))
 		switch i {
 		case 1:
@@ -395,7 +402,7 @@ func (p *play) state(r *instrument.Run, t *table.Table, back, switched time.Dura
 		}
 		r.Figure(f)
 	}
-	r.Exactly("pods that were restarted, beside the one that was killed", source, 0, "", float64(restarts-1))
+	r.Exactly(protocol+", pods that were restarted, beside the one that was killed", source, 0, "", float64(restarts-1))
 	return nil
 }
 
