@@ -49,6 +49,7 @@ type serveOptions struct {
 	watchPlan           time.Duration
 	logFormat           string
 	accessLog           bool
+	trace               traceOptions
 	text                textOptions
 	executionOptions
 }
@@ -105,6 +106,7 @@ again and switches, and so does a change of the file with --watch-plan. --engine
 	f.DurationVar(&o.joinSilence, "join-silence", worker.DefaultSilence, "how long another host may be silent before it counts as lost")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json: a line for each thing that happens, on stderr")
 	f.BoolVar(&o.accessLog, "access-log", false, "log a line for every request: client, path or method, status, bytes, time")
+	o.trace.flags(f)
 	f.DurationVar(&o.drainDelay, "drain-delay", 0, "how long requests are still taken at the end while readiness is false, so that load balancers send them elsewhere (behind Kubernetes 10s)")
 	f.DurationVar(&o.watchPlan, "watch-plan", 0, "how often the plan's file is looked at, to switch to it when it was changed, as at SIGHUP; 0 leaves it to SIGHUP")
 	f.DurationVar(&o.drain, "drain", 30*time.Second, "how long accepted requests may take at the end")
@@ -208,11 +210,16 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 		return err
 	}
 	log := p.logAs(o.logFormat)
+	tracer, closeTracer, err := o.trace.open(ctx, p, log)
+	if err != nil {
+		return err
+	}
+	defer closeTracer()
 
 	// Collect the options of the server.
 	options := executor.ServeOptions{
 		Options: executor.Options{
-			CoreOptions:   executor.CoreOptions{Engine: o.engine, ModelsDir: o.models, Policy: o.policy, MaxQueue: o.maxQueue, Log: log},
+			CoreOptions:   executor.CoreOptions{Engine: o.engine, ModelsDir: o.models, Policy: o.policy, MaxQueue: o.maxQueue, Log: log, Tracer: tracer},
 			WorkerOptions: executor.WorkerOptions{ShareCPUs: o.shareCPUs, CPUPlaces: places, Remote: remote, AllRemote: allRemote, OverrideExecution: execute, CacheBytes: cache},
 			TaskOptions:   executor.TaskOptions{StoreBytes: int64(store), OnStart: func(n int64) { collectAt(int64(requests) + n) }},
 		},
@@ -382,7 +389,7 @@ func (o *serveOptions) checkFlags(body int64) error {
 			return usageErrorf("--tls-key: %w", err)
 		}
 	}
-	return firstError(checkWord("engine", o.engine, "onnx", "replay"), checkWord("log-format", o.logFormat, "text", "json"), checkDuration("drain-delay", o.drainDelay), checkDuration("watch-plan", o.watchPlan), checkWhole("max-queue", o.maxQueue, 0, 1<<30), checkPositiveDuration("drain", o.drain), checkPositiveDuration("join-silence", o.joinSilence))
+	return firstError(o.trace.check(), checkWord("engine", o.engine, "onnx", "replay"), checkWord("log-format", o.logFormat, "text", "json"), checkDuration("drain-delay", o.drainDelay), checkDuration("watch-plan", o.watchPlan), checkWhole("max-queue", o.maxQueue, 0, 1<<30), checkPositiveDuration("drain", o.drain), checkPositiveDuration("join-silence", o.joinSilence))
 }
 
 // checkAddress refuses texts other than HOST:PORT before anything is started.
