@@ -55,8 +55,8 @@ const DefaultPath = `/v[12]/models/([^/:?]+)(?:/versions/[^/?]+)?(?:/infer|/gene
 
 var defaultPath = regexp.MustCompile(DefaultPath)
 
-// maxRequests bounds the requests of a file.
-const maxRequests = 50_000_000
+// maxRequests bounds the requests of a file, which are held in memory.
+const maxRequests = 10_000_000
 
 // Read reads a file of requests of another tool. It returns nil if the file is none that is known; f has then lost
 // nothing.
@@ -148,7 +148,7 @@ func (b *builder) add(r *record) error {
 	b.log.HasTokens = b.log.HasTokens || hasPrompt
 	b.log.Requests, b.times = append(b.log.Requests, q), append(b.times, at)
 	if len(b.log.Requests) > maxRequests {
-		return r.fail("", fmt.Sprintf("more than %d requests", maxRequests), "fewer")
+		return r.fail("", fmt.Sprintf("more than %d requests", maxRequests), "a part of the file")
 	}
 	return nil
 }

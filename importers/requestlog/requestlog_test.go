@@ -140,21 +140,22 @@ func TestPathsAndModels(t *testing.T) {
 
 func TestWhatIsWrongIsSaid(t *testing.T) {
 	for text, want := range map[string]string{
-		"TIMESTAMP,ContextTokens,GeneratedTokens\nsoon,1,1\n":                                   `log:2:1: TIMESTAMP: found the text "soon"`,
-		"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,x,1\n":                    "log:2:1: ContextTokens",
-		"TIMESTAMP,ContextTokens,GeneratedTokens\n":                                             "without a request",
-		"{\"timestamp\":1,\"input_length\":1,\"output_length\":1}\n{":                           "log:2:1: found a line that is no JSON object",
-		"{\"session_id\":\"a\",\"delay\":1,\"input_length\":1,\"output_length\":1}\n":           "found no time",
-		`{"data":{"resultType":"matrix","result":[]}}`:                                          "data.result[0]",
-		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"2"]]}]}}`:          "at least two",
-		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"2"],[1,"3"]]}]}}`:  "after a later one",
-		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"-2"],[2,"3"]]}]}}`: "the rate -2",
-		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"x"],[2,"3"]]}]}}`:  `the text "x"`,
-		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,2],[2,"3"]]}]}}`:    "data.result[0]",
-		"{\"schema\":\"dynamo.request.trace.v1\",\"event_type\":\"tool_end\"}\n":                "left out 1 record",
-		"{\"timestamp\":1e300,\"input_length\":1,\"output_length\":1}\n":                        "log:1:1: timestamp",
-		"Timestamp,Model,Request tokens,Response tokens\n1,a,1e99,2\n":                          "a whole number of tokens",
-		"Timestamp,Model,Request tokens,Response tokens\n1,a\n":                                 "another number of columns",
+		"TIMESTAMP,ContextTokens,GeneratedTokens\nsoon,1,1\n":                                      `log:2:1: TIMESTAMP: found the text "soon"`,
+		"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,x,1\n":                       "log:2:1: ContextTokens",
+		"TIMESTAMP,ContextTokens,GeneratedTokens\n":                                                "without a request",
+		"{\"timestamp\":1,\"input_length\":1,\"output_length\":1}\n{":                              "log:2:1: found a line that is no JSON object",
+		"{\"session_id\":\"a\",\"delay\":1,\"input_length\":1,\"output_length\":1}\n":              "found no time",
+		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"2e6"],[2,"9e6"]]}]}}`: "rates that make 1.1e+07 requests",
+		`{"data":{"resultType":"matrix","result":[]}}`:                                             "data.result[0]",
+		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"2"]]}]}}`:             "at least two",
+		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"2"],[1,"3"]]}]}}`:     "after a later one",
+		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"-2"],[2,"3"]]}]}}`:    "the rate -2",
+		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"x"],[2,"3"]]}]}}`:     `the text "x"`,
+		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,2],[2,"3"]]}]}}`:       "data.result[0]",
+		"{\"schema\":\"dynamo.request.trace.v1\",\"event_type\":\"tool_end\"}\n":                   "left out 1 record",
+		"{\"timestamp\":1e300,\"input_length\":1,\"output_length\":1}\n":                           "log:1:1: timestamp",
+		"Timestamp,Model,Request tokens,Response tokens\n1,a,1e99,2\n":                             "a whole number of tokens",
+		"Timestamp,Model,Request tokens,Response tokens\n1,a\n":                                    "another number of columns",
 	} {
 		if _, err := readText(t, text, Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, expected %q", text, err, want)
