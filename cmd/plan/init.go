@@ -13,6 +13,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner"
+	"inferplan/planner/inputs"
 )
 
 // starterDocument is a document for a person to edit, with comments that explain the choices.
@@ -100,7 +101,7 @@ else its language models. They solve as they are. A file that is there stays as 
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p := newPrinter(cmd, g)
 			var profile *formats.Profile
-			path, err := documentFile("profile", "")
+			path, err := inputs.FindFile("profile", "")
 			if err != nil {
 				return err
 			}

@@ -15,6 +15,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/document"
+	"inferplan/planner/inputs"
 	"inferplan/planner/kind"
 	"inferplan/policy"
 	"inferplan/policy/artifact"
@@ -371,7 +372,7 @@ func (o *simulateOptions) planInput(path string) (*formats.Input, error) {
 		return nil, err
 	}
 	if o.outPath != "" {
-		if path, err = relativeTo(filepath.Dir(o.outPath), path); err != nil {
+		if path, err = inputs.RelativeTo(filepath.Dir(o.outPath), path); err != nil {
 			return nil, err
 		}
 	}

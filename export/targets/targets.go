@@ -2,9 +2,22 @@ package targets
 
 import (
 	"inferplan/export"
+	"inferplan/export/gateway"
+	"inferplan/export/llamacpp"
+	"inferplan/export/rayserve"
+	"inferplan/export/sglang"
+	"inferplan/export/triton"
+	"inferplan/export/vllm"
 )
 
 // All returns the targets, in the order of the help. Each call returns new ones, with flags of their own.
 func All() []*export.Target {
-	return []*export.Target{}
+	return []*export.Target{
+		vllm.New(),
+		sglang.New(),
+		llamacpp.New(),
+		gateway.New(),
+		rayserve.New(),
+		triton.Target(),
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"inferplan/importers"
 	"inferplan/importers/blocks"
 	"inferplan/importers/llm"
+	"inferplan/importers/perfanalyzer"
 	"inferplan/importers/pipeline"
 	"inferplan/importers/records"
 	"inferplan/importers/trace"
@@ -21,11 +22,12 @@ func All() []*importers.Importer {
 		trace.Importer(),
 		records.Importer(),
 		trtexec.Importer(),
-		triton.Importer(),
+		perfanalyzer.Importer(),
 		pipeline.Importer(),
 		llm.Importer(),
 		vllmrun.Importer(),
 		transitions.Importer(),
 		workload.Importer(),
+		triton.Importer(),
 	}
 }

@@ -1,4 +1,4 @@
-package triton
+package perfanalyzer
 
 import (
 	"fmt"
