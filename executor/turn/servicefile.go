@@ -3,9 +3,7 @@ package turn
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"strings"
 
 	"inferplan/formats/document"
 )
