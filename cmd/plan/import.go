@@ -30,7 +30,9 @@ func newImportCommand(g *globalFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import KIND",
 		Short: "Turn others' measurements into our documents",
-		Args:  cobra.ArbitraryArgs,
+		Long: `Turn others' measurements into our documents. With a file in place of a kind, the error says
+which tool wrote the file and which kind reads it.`,
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return cmd.Help()

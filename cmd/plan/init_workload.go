@@ -37,7 +37,9 @@ func workloadStarter(profile *formats.Profile) string {
 func singleTime(m *formats.ProfileModel) time.Duration {
 	slowest := time.Duration(0)
 	for _, x := range m.Measurements {
-		if slices.ContainsFunc(m.Measurements, func(y formats.Measurement) bool { return y.Device == x.Device && y.Share == x.Share && y.Batch < x.Batch }) {
+		if slices.ContainsFunc(m.Measurements, func(y formats.Measurement) bool {
+			return y.Device == x.Device && y.Share == x.Share && y.Batch < x.Batch
+		}) {
 			continue
 		}
 		elapsed := time.Duration(0)

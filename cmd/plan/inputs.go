@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+	"unicode"
 
 	"inferplan/engine/worker"
 	"inferplan/formats"
@@ -39,6 +40,9 @@ func readToken(path string) (string, error) {
 	token := strings.TrimSpace(string(data))
 	if token == "" {
 		return "", usageErrorf("%s: found no token, expected one line", path)
+	}
+	if strings.ContainsFunc(token, unicode.IsControl) {
+		return "", usageErrorf("%s: found several lines or control characters, expected a token in one line", path)
 	}
 	return token, nil
 }

@@ -3,6 +3,7 @@ package targets
 import (
 	"inferplan/export"
 	"inferplan/export/gateway"
+	"inferplan/export/kubernetes"
 	"inferplan/export/llamacpp"
 	"inferplan/export/rayserve"
 	"inferplan/export/sglang"
@@ -19,5 +20,6 @@ func All() []*export.Target {
 		gateway.New(),
 		rayserve.New(),
 		triton.Target(),
+		kubernetes.Target(),
 	}
 }

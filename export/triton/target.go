@@ -26,13 +26,13 @@ func Target() *export.Target {
 		Description: `Model repositories of Triton Inference Server, one for each host.
 
 Each deployed part of the plan becomes a model: its configuration (config.pbtxt) has the plan's
-instances on each device, batch size and waits, and its file is cut out of the model in --models.
+instances on each device, batch size and waits, and its file is cut out of the model in --models-dir.
 A pipeline of several stages on one host becomes an ensemble. The hosts are those of the cluster:
 the nodes of a pool with a network (nic_gbps), else one for each pool, or one for all (host: shared).`,
 		Example: `  plan export triton plan.json -o repository
-  plan export triton plan.json --models /srv/models -o repository`,
+  plan export triton plan.json --models-dir /srv/models -o repository`,
 		DefineFlags: func(f *pflag.FlagSet) {
-			f.StringVar(&modelsDir, "models", "models", "folder with the models, NAME.onnx")
+			f.StringVar(&modelsDir, "models-dir", "models", "folder with the models, NAME.onnx")
 		},
 		AddFiles: func(ctx context.Context, source *export.Source, folder *export.Folder) error {
 			return addFiles(ctx, source, folder, modelsDir)

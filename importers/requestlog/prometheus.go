@@ -161,11 +161,14 @@ func (r *queryResult) rates() ([]point, error) {
 // drawRates draws requests at the rates of each model; step is the time that a rate stands for.
 func drawRates(name string, rates map[string]map[int64]float64, step time.Duration, o Options) (*Log, error) {
 	log := &Log{Format: prometheusName, IsDrawn: true, Notes: []string{fmt.Sprintf("requests were drawn at the rates of intervals of %v", step)}}
-	first := int64(math.MaxInt64)
+	first, expected := int64(math.MaxInt64), 0.0
 	for _, series := range rates {
-		for at := range series {
-			first = min(first, at)
+		for at, rate := range series {
+			first, expected = min(first, at), expected+rate*step.Seconds()*cmp.Or(o.Scale, 1)
 		}
+	}
+	if expected > maxRequests {
+		return nil, &document.Error{File: name, Found: fmt.Sprintf("rates that make %.3g requests", expected), Expected: fmt.Sprintf("at most %d", maxRequests), Hint: "a shorter range, or plan import trace --scale"}
 	}
 	for _, model := range slices.Sorted(maps.Keys(rates)) {
 		// Write the rates as a table of counts, which package arrivals draws from. Its times are from the first row.
@@ -186,7 +189,7 @@ func drawRates(name string, rates map[string]map[int64]float64, step time.Durati
 		if err != nil {
 			return nil, err
 		}
-		list, err := arrivals.Collect(counts, maxRequests)
+		list, err := arrivals.Collect(counts, 0)
 		if err != nil {
 			return nil, err
 		}

@@ -43,10 +43,15 @@ func FindFile(role, flag string) (string, error) {
 type Reader struct {
 	kind.Documents
 	PlanPath string
+	Unnamed  []string // an assumption for each document that came from standard input
 }
 
-// AddFile records the file of a role.
+// AddFile records the file of a role. Standard input is none: the plan cannot name it.
 func (r *Reader) AddFile(role, path string) error {
+	if path == document.Stdin {
+		r.Unnamed = append(r.Unnamed, role+": from standard input, so that the plan names no file of it")
+		return nil
+	}
 	f, err := describeInput(role, path, r.PlanPath)
 	if err == nil {
 		r.Files = append(r.Files, f)

@@ -44,10 +44,10 @@ var benches = []bench{
 		model: "server_info.model_path|model_path", requests: "completed", concurrency: "max_concurrency", input: "total_input_tokens", output: "total_output_tokens", areTotals: true, ttft: "median_ttft_ms", itl: "median_itl_ms",
 		concurrencyHint: "run it with --max-concurrency", latencyHint: "run it with streaming",
 	},
-	{ // AIPerf 0.12, profile_export_aiperf.json, and genai-perf 0.0.16, profile_export_genai_perf.json
+	{ // AIPerf 0.3 to 0.14, profile_export_aiperf.json (phases and models.items since its configuration in YAML), and genai-perf 0.0.16, profile_export_genai_perf.json
 		engine: "aiperf", keys: []string{"input_config", "time_to_first_token", "request_count|request_throughput"},
-		model: "input_config.endpoint.model_names.0|input_config.model_names.0|input_config.model.0|input_config.model", requests: "request_count.avg",
-		concurrency: "input_config.loadgen.concurrency|input_config.perf_analyzer.stimulus.concurrency|input_config.concurrency|input_config.phases.0.concurrency",
+		model: "input_config.models.items.0.name|input_config.endpoint.model_names.0|input_config.model_names.0|input_config.model.0|input_config.model", requests: "request_count.avg",
+		concurrency: "input_config.phases.name=profiling.concurrency|input_config.loadgen.concurrency|input_config.perf_analyzer.stimulus.concurrency|input_config.concurrency",
 		input:       "input_sequence_length.avg", output: "output_sequence_length.avg", ttft: "time_to_first_token.p50", itl: "inter_token_latency.p50",
 		concurrencyHint: "run it with --concurrency, not with a rate", latencyHint: "run it with --streaming",
 	},
@@ -205,8 +205,21 @@ func lookUp(doc, result json.RawMessage, paths string) json.RawMessage {
 	return nil
 }
 
-// member returns a field of an object or, if name is a number, an entry of a list. It returns nil if there is none.
+// member returns a field of an object or, if name is a number or name=TEXT, an entry of a list. It returns nil if there
+// is none.
 func member(value json.RawMessage, name string) json.RawMessage {
+	if text, isName := strings.CutPrefix(name, "name="); isName {
+		var list []json.RawMessage
+		_ = json.Unmarshal(value, &list)
+		i := slices.IndexFunc(list, func(entry json.RawMessage) bool {
+			var found string
+			return json.Unmarshal(member(entry, "name"), &found) == nil && found == text
+		})
+		if i < 0 {
+			return nil
+		}
+		return list[i]
+	}
 	if i, err := strconv.Atoi(name); err == nil {
 		var list []json.RawMessage
 		if json.Unmarshal(value, &list) != nil || i < 0 || i >= len(list) {
