@@ -65,6 +65,9 @@ func (f *planFile) setInForce(hash string) {
 func (f *planFile) differs() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.path == document.Stdin {
+		return false // it cannot change
+	}
 	info, err := os.Stat(f.path)
 	if err != nil {
 		f.hashedInfo = nil

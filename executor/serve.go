@@ -196,6 +196,7 @@ func (o *ServeOptions) prepare() error {
 	}
 	o.Door = *o.Door.WithDefaults()
 	o.OIP.Door = &o.Door
+	o.OIP.Tracer, o.Queue.Front.Tracer = o.CoreOptions.Tracer, o.CoreOptions.Tracer
 	return nil
 }
 

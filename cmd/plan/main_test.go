@@ -229,7 +229,7 @@ func TestFlagsCompleteToTheirValues(t *testing.T) {
 		{"solve --margin", "auto"},
 		{"simulate --policy", "reserve"}, {"simulate --network", "stages"},
 		{"serve --engine", "replay"}, {"serve --policy", "reserve"}, {"load --protocol", "grpc"}, {"check --format", "junit"},
-		{"profile --device", "cpu"}, {"profile --ranges", "used"}, {"profile --tf32", "off"}, {"profile --score", "entropy"},
+		{"profile --on", "cpu"}, {"profile --ranges", "used"}, {"profile --tf32", "off"}, {"profile --score", "entropy"},
 		{"import trace --spread", "uniform"}, {"import records --score", "top1"},
 		{"schema", "cluster"}, {"models write", "squeezenet"}, {"import", "trtexec"}, {"", "solve"},
 	} {

@@ -31,6 +31,8 @@ type part struct {
 	spec            worker.StageSpec
 	stages          []*formats.Stage
 	inputs, outputs []engine.Spec // the tensors that go in and out
+	weightFolder    string
+	weightFiles     []string // files in the folder that hold weights of the part, with slashes
 }
 
 // execution says how the runtime executes a part.

@@ -31,7 +31,7 @@ type trtexecImport struct {
 	noted    map[string]bool // fields of files that were named as not known
 }
 
-// defaultNames is what the names of files are like without --names.
+// defaultNames describes the names of files without --names.
 const defaultNames = "{model}_{device}_b{batch}*.json"
 
 // Importer describes the verb import trtexec, which turns times that TensorRT's trtexec exported into a profile.
