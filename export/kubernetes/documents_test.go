@@ -74,12 +74,13 @@ type kustomization struct {
 
 // types makes a value of the Go type of a kind.
 var types = map[string]func() any{
-	"v1/Service":                         func() any { return new(corev1.Service) },
-	"v1/Secret":                          func() any { return new(corev1.Secret) },
-	"v1/ConfigMap":                       func() any { return new(corev1.ConfigMap) },
-	"apps/v1/StatefulSet":                func() any { return new(appsv1.StatefulSet) },
-	"policy/v1/PodDisruptionBudget":      func() any { return new(policyv1.PodDisruptionBudget) },
-	"networking.k8s.io/v1/NetworkPolicy": func() any { return new(networkingv1.NetworkPolicy) },
+	"v1/Service":                                    func() any { return new(corev1.Service) },
+	"v1/Secret":                                     func() any { return new(corev1.Secret) },
+	"v1/ConfigMap":                                  func() any { return new(corev1.ConfigMap) },
+	"apps/v1/StatefulSet":                           func() any { return new(appsv1.StatefulSet) },
+	"apps/v1/Deployment":                            func() any { return new(appsv1.Deployment) },
+	"policy/v1/PodDisruptionBudget":                 func() any { return new(policyv1.PodDisruptionBudget) },
+	"networking.k8s.io/v1/NetworkPolicy":            func() any { return new(networkingv1.NetworkPolicy) },
 	"kustomize.config.k8s.io/v1beta1/Kustomization": func() any { return new(kustomization) },
 	"kustomize.config.k8s.io/v1alpha1/Component":    func() any { return new(kustomization) },
 }
@@ -297,6 +298,8 @@ func newCluster(t testing.TB, dir string) *cluster {
 		switch v := m.value.(type) {
 		case *appsv1.StatefulSet:
 			c.pods = append(c.pods, pod{v.Name, v.Spec.Template.Labels, &v.Spec.Template.Spec})
+		case *appsv1.Deployment:
+			c.pods = append(c.pods, pod{v.Name, v.Spec.Template.Labels, &v.Spec.Template.Spec})
 		case *inferenceService:
 			c.pods = append(c.pods, pod{v.Metadata.Name, v.Spec.Predictor.Labels, &v.Spec.Predictor.PodSpec})
 		}
@@ -374,6 +377,10 @@ func (c *cluster) checkObjects() {
 			}) {
 				c.t.Errorf("%s: %s names no headless service", by, v.Name)
 			}
+		case *appsv1.Deployment:
+			if pods := c.podsOf(by, v.Spec.Selector.MatchLabels); len(pods) != 1 || pods[0].owner != v.Name {
+				c.t.Errorf("%s: %s selects %d owners", by, v.Name, len(pods))
+			}
 		case *policyv1.PodDisruptionBudget:
 			c.podsOf(by, v.Spec.Selector.MatchLabels)
 		case *networkingv1.NetworkPolicy:
@@ -390,7 +397,9 @@ func (c *cluster) checkObjects() {
 			pods := c.podsOf(by, v.Spec.Selector.MatchLabels)
 			for _, e := range v.Spec.Endpoints {
 				c.checkPort(by, e.Port, pods)
-				c.checkKey(by, e.Authorization.Credentials.Name, e.Authorization.Credentials.Key)
+				if s := e.Authorization.Credentials; s.Name != "" {
+					c.checkKey(by, s.Name, s.Key)
+				}
 			}
 		}
 	}
@@ -515,7 +524,7 @@ func seconds(t testing.TB, args []string, flag string) float64 {
 func (c *cluster) checkEnds() {
 	drained := 0.0
 	for _, p := range c.pods {
-		if x := p.spec.Containers[0]; x.Command[0] == "plan" {
+		if x := p.spec.Containers[0]; slices.Contains(x.Command, "serve") {
 			delay := seconds(c.t, x.Args, "drain-delay")
 			drained = delay + seconds(c.t, x.Args, "drain")
 			if float64(*p.spec.TerminationGracePeriodSeconds) < drained+5 {

@@ -30,6 +30,7 @@ var cases = []struct {
 	{"gear", "plan-gear.v2.json", []string{"--variant", "pod", "--worker-memory", "512MiB", "--drain", "90s", "--drain-delay", "4s"}},
 	{"flow", "plan-flow.v2.json", []string{"--variant", "kserve", "--max-copies", "2", "--resource", "gpu=amd.com/gpu"}},
 	{"queue", "plan-queue.v2.json", []string{"--name", "chat", "--server", "http://vllm-0:8000", "--server", "1=http://vllm-1:8000", "--pod-monitor", "--storage", "100GiB"}},
+	{"queues", "plan-queue.v2.json", []string{"--server", "http://vllm-0:8000", "--server", "1/chat-7b=http://vllm-1:8000", "--queue", "nats://a:4222,nats://b:4222", "--copies", "2"}},
 }
 
 const compat = "../../testdata/compat/"
@@ -126,11 +127,14 @@ func TestRefused(t *testing.T) {
 		{"plan-flow.v2.json", []string{"--drain-delay", "1s"}, "readiness is looked at that often"},
 		{"plan-flow.v2.json", []string{"--server-memory", "1MB"}, "expected 512MiB or more"},
 		{"plan-flow.v2.json", []string{"--worker-memory", "much"}, "--worker-memory"},
-		{"plan-queue.v2.json", nil, "found servers of 0 instances, expected one for each of the 2"},
+		{"plan-flow.v2.json", []string{"--queue", "nats://a:4222"}, "here it does nothing"},
+		{"plan-queue.v2.json", []string{"--queue", "a:4222"}, "expected nats://HOST:PORT"},
+		{"plan-queue.v2.json", []string{"--server", "0=http://a", "--server", "1=http://a", "--queue", "nats://a:4222", "--storage", "1GiB"}, "without --queue"},
+		{"plan-queue.v2.json", nil, "found no server of instance 0, expected one for each of the 2"},
 		{"plan-queue.v2.json", []string{"--server", "vllm:8000"}, "expected a URL"},
 		{"plan-queue.v2.json", []string{"--server", "x=http://a"}, "expected URL, N=URL or N/MODEL=URL"},
 		{"plan-queue.v2.json", []string{"--server", "2=http://a"}, "one of the 2 instances"},
-		{"plan-queue.v2.json", []string{"--server", "0=http://a", "--server", "1=http://a", "--copies", "2"}, "expected 1"},
+		{"plan-queue.v2.json", []string{"--server", "0=http://a", "--server", "1=http://a", "--copies", "2"}, "--queue nats://HOST:PORT has several servers"},
 		{"plan-queue.v2.json", []string{"--server", "0=http://a", "--server", "1=http://a", "--variant", "kserve"}, "all devices of the plan are servers"},
 		{"plan-queue.v2.json", []string{"--server", "0=http://a", "--server", "1=http://a", "--worker-memory", "1GiB"}, "here it does nothing"},
 	} {
