@@ -35,7 +35,7 @@ var tables = []string{"formats/sections.go", "formats/upgrade.go", "planner/kind
 
 // roomed are the folders in which a file or folder with a kind's name is a room
 // of that kind. planner/X and policy/X are rooms as a whole.
-var roomed = []string{"formats", "policy", "sim", "executor", "bench", "testkit", "export"}
+var roomed = []string{"formats", "policy", "sim", "executor", "bench", "testkit", "export", "importers"}
 
 // inRoom tells whether a file is in a room of a kind.
 func inRoom(file, kind string) bool {

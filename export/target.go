@@ -2,10 +2,13 @@ package export
 
 import (
 	"context"
+	"fmt"
+	"path/filepath"
 
 	"github.com/spf13/pflag"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Target is an engine or a cluster that plans are exported to.
@@ -27,6 +30,29 @@ type Source struct {
 	Path string // of the plan
 	// Note prints a line for people. It may be nil.
 	Note func(format string, args ...any)
+}
+
+// Cluster reads the cluster that the plan was made from. If it was changed since, it says so in a note. A plan that names
+// none was made for one machine: then it returns a cluster of the plan's pools on one host. A file that cannot be read
+// is a UsageError.
+func (s *Source) Cluster() (*formats.Cluster, error) {
+	input := document.First(s.Plan.Inputs, func(i *formats.Input) bool { return i.Role == "cluster" })
+	if input == nil {
+		return &formats.Cluster{Format: formats.FormatCluster, Host: formats.HostShared, Pools: s.Plan.Pools}, nil
+	}
+	path := filepath.FromSlash(input.Path)
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(filepath.Dir(s.Path), path)
+	}
+	cluster, err := formats.ReadCluster(path)
+	if err != nil {
+		return nil, &UsageError{fmt.Errorf("the cluster that the plan was made from: %w", err)}
+	}
+	digest, err := document.Digest(path)
+	if err == nil && digest != input.SHA256 && s.Note != nil {
+		s.Note("%s was changed since the plan was made", path)
+	}
+	return cluster, err
 }
 
 // UsageError is an error of what the user asked for: a wrong flag, or a plan that the target cannot run.

@@ -36,6 +36,9 @@ func newTargetCommand(g *globalFlags, target *export.Target) *cobra.Command {
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p := newPrinter(cmd, g)
+			if dir == toStdout {
+				return usageErrorf("--output -: an export is a folder; name one")
+			}
 			path := planArgument(args)
 			plan, err := readPlan(path)
 			if err != nil {

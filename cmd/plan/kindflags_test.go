@@ -31,7 +31,7 @@ var planVerbs = map[string]func(plan string) []string{
 
 // ofAllKinds are the flags of these verbs that act on plans of every kind.
 var ofAllKinds = map[string]string{
-	"serve":    "http metrics policy event-log output max-body memory-limit host max-queue tls-cert tls-key token-file keys drain drain-delay log-format access-log trace-to",
+	"serve":    "http metrics policy event-log output max-body memory-limit host max-queue tls-cert tls-key token-file keys drain drain-delay watch-plan log-format access-log trace-to",
 	"load":     "load poisson trace model class mix arrivals-gaps-us seed plan protocol duration warmup grace max-in-flight token-file outcomes output",
 	"simulate": "load poisson trace model class mix arrivals-gaps-us seed find-max-load up-to loads attainment policy duration warmup window runs event-log verify output",
 	"replay":   "plan policy",

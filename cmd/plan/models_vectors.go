@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -13,6 +12,8 @@ import (
 	"inferplan/engine/graph"
 	"inferplan/engine/ort"
 	"inferplan/executor/steps"
+	"inferplan/formats/document"
+	"inferplan/formats/usage"
 )
 
 // newVectorsCommand makes the verb models vectors.
@@ -42,7 +43,7 @@ modules with the step passages read. The model takes counts of words (the step t
 // writeVectors writes the passages of a file with their vectors.
 func (p *printer) writeVectors(ctx context.Context, passages, model, out string) (err error) {
 	// Open the passages, the engine and the model.
-	in, err := os.Open(passages)
+	in, err := document.Open(passages)
 	if err != nil {
 		return withCode(exitUsage, fmt.Errorf("passages: %w", err))
 	}
@@ -63,7 +64,7 @@ func (p *printer) writeVectors(ctx context.Context, passages, model, out string)
 	var file *partFile
 	if out != toStdout {
 		if file, err = createPart(out); err != nil {
-			return writeError(err)
+			return usage.MarkWriting(err)
 		}
 		defer file.remove()
 		to = file
@@ -75,7 +76,7 @@ func (p *printer) writeVectors(ctx context.Context, passages, model, out string)
 	_, unwritten := errors.AsType[*steps.WriteError](err)
 	switch {
 	case unwritten:
-		return writeError(err)
+		return usage.MarkWriting(err)
 	case ctx.Err() != nil:
 		return err
 	case err != nil:
@@ -84,7 +85,7 @@ func (p *printer) writeVectors(ctx context.Context, passages, model, out string)
 		return nil
 	}
 	if err := file.complete(nil); err != nil {
-		return writeError(err)
+		return usage.MarkWriting(err)
 	}
 	p.printNote("%d passages", n)
 	return p.printWritten([]string{out})

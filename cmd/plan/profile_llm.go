@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"inferplan/engine"
 	"inferplan/engine/llm"
 	"inferplan/formats"
+	"inferplan/importers"
 	"inferplan/profiler"
 	"inferplan/profiler/llmserver"
 )
@@ -69,7 +71,7 @@ func profileServer(ctx context.Context, p *printer, cmd *cobra.Command, o *profi
 	if err != nil {
 		return err
 	}
-	newProfile, err := profileToExtend("", o.outPath)
+	newProfile, err := importers.ProfileToExtend("", o.outPath)
 	if err != nil {
 		return err
 	}
@@ -112,8 +114,8 @@ func profileServer(ctx context.Context, p *printer, cmd *cobra.Command, o *profi
 // servedDevice returns the kind of the server's devices. A server of this machine without a GPU runs on its CPUs. For
 // any other server without --device it returns an error, because the kind of its devices cannot be seen from here.
 func (o *profileOptions) servedDevice(p *printer) (string, error) {
-	if o.device != "auto" {
-		return o.device, nil
+	if device := cmp.Or(o.device.kind, o.device.address); device != "" && device != "auto" {
+		return device, nil
 	}
 	u, err := url.Parse(o.address)
 	if err == nil {
@@ -199,5 +201,5 @@ func printServed(p *printer, out string, r *llmserver.Result) error {
 			p.printNote("one batch of %d: %.1f tokens a second; its time per token is %.1f %% off over all batches and contexts, the iteration's %.1f %%", b.Sequences, b.TokensPerSecond, 100*b.Error, 100*in.Fit.DecodeMAPE)
 		}
 	}
-	return printLLMs(p, out, r.Profile)
+	return importers.PrintLLMs(importPrinter{p}, p.json, out, r.Profile)
 }

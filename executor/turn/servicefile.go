@@ -3,8 +3,9 @@ package turn
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"os"
+	"strings"
 
 	"inferplan/formats/document"
 )
@@ -25,7 +26,7 @@ func (s *ServiceTimes) WriteFile(path string) error {
 // ReadServiceTimes reads recorded service times from a file that WriteFile wrote, for a simulation. It returns an
 // error for unknown fields or text behind the document.
 func ReadServiceTimes(path string) (*ServiceTimes, error) {
-	data, err := os.ReadFile(path)
+	data, err := document.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading service times: %w", err)
 	}
@@ -33,10 +34,21 @@ func ReadServiceTimes(path string) (*ServiceTimes, error) {
 	d.DisallowUnknownFields()
 	s := &ServiceTimes{}
 	if err := d.Decode(s); err != nil {
-		return nil, &document.Error{File: path, Found: err.Error(), Expected: "service times as 'plan serve --record' writes them"}
+		return nil, &document.Error{File: path, Found: faultOfJSON(err), Expected: "service times as 'plan serve --record' writes them"}
 	}
 	if d.More() {
 		return nil, &document.Error{File: path, Found: "text after the document", Expected: "one JSON document"}
 	}
 	return s, nil
+}
+
+// faultOfJSON says what a decoder of JSON found wrong.
+func faultOfJSON(err error) string {
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return fmt.Sprintf("a %s in the field %s", e.Value, e.Field)
+	}
+	if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		return "the field " + field
+	}
+	return "a text that is no JSON, or was cut off"
 }

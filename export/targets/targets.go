@@ -3,9 +3,11 @@ package targets
 import (
 	"inferplan/export"
 	"inferplan/export/gateway"
+	"inferplan/export/kubernetes"
 	"inferplan/export/llamacpp"
 	"inferplan/export/rayserve"
 	"inferplan/export/sglang"
+	"inferplan/export/triton"
 	"inferplan/export/vllm"
 )
 
@@ -17,5 +19,7 @@ func All() []*export.Target {
 		llamacpp.New(),
 		gateway.New(),
 		rayserve.New(),
+		triton.Target(),
+		kubernetes.Target(),
 	}
 }
