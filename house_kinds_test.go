@@ -35,7 +35,7 @@ var tables = []string{"formats/sections.go", "formats/upgrade.go", "planner/kind
 
 // roomed are the folders in which a file or folder with a kind's name is a room
 // of that kind. planner/X and policy/X are rooms as a whole.
-var roomed = []string{"formats", "policy", "sim", "executor", "bench", "testkit", "export"}
+var roomed = []string{"formats", "policy", "sim", "executor", "bench", "testkit", "export", "importers"}
 
 // inRoom tells whether a file is in a room of a kind.
 func inRoom(file, kind string) bool {
@@ -223,11 +223,11 @@ var arrows = map[string][]string{
 	"planner/queue/verify":    {"formats", "planner/kind", "planner/recompute", "policy", "sim"},
 	"planner/flow":            {"formats", "planner/kind", "planner/certify", "planner/stages", "planner/flow", "policy", "sim", "solver"},
 	"planner/flow/verify":     {"formats", "planner/kind", "planner/recompute", "policy"},
-	"executor/turn":           {"engine", "executor/drift", "executor/durable", "executor/loop", "executor/oip", "executor/series", "formats", "policy"},
+	"executor/turn":           {"engine", "executor/drift", "executor/durable", "executor/loop", "executor/oip", "executor/series", "executor/tracing", "formats", "policy"},
 	"executor/cascade":        {"engine/certainty", "executor/drift", "executor/oip", "executor/series", "executor/turn", "formats", "policy"},
 	"executor/programs":       {"executor/calls", "executor/oip", "executor/turn", "formats", "policy"},
 	"executor/tasks":          {"engine", "executor/oip", "executor/series", "executor/steps", "executor/turn", "formats", "policy"},
-	"executor/text":           {"engine/llm", "executor/completions", "executor/drift", "executor/durable", "executor/httplimit", "executor/oip", "executor/series", "executor/steps", "executor/turn", "formats", "policy"},
+	"executor/text":           {"engine/llm", "executor/completions", "executor/drift", "executor/durable", "executor/httplimit", "executor/oip", "executor/series", "executor/steps", "executor/tracing", "executor/turn", "formats", "policy"},
 	"executor/workers":        {"engine", "executor/oip", "executor/turn", "formats", "policy"},
 	"planner/check":           {"formats", "planner", "planner/certify", "planner/kind", "planner/recompute", "solver/milp"},
 	"planner/explain":         {"formats", "planner", "planner/kind"},

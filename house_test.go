@@ -19,20 +19,22 @@ const module = "inferplan"
 // doors says which folders the packages of a folder may import beside their
 // own. A folder that is not listed must hold no Go code.
 var doors = map[string][]string{
-	".":        {},
-	"bench":    {"cmd", "cputime", "engine", "executor", "export", "formats", "planner", "policy", "profiler", "sim", "solver", "testkit"},
-	"cmd":      {"bench", "cputime", "engine", "executor", "export", "formats", "planner", "policy", "profiler", "sim", "solver"},
-	"cputime":  {},
-	"engine":   {"formats"},
-	"executor": {"engine", "policy", "formats"},
-	"export":   {"engine", "formats"},
-	"formats":  {},
-	"planner":  {"cputime", "solver", "sim", "policy", "formats"},
-	"policy":   {"formats", "solver/stoch"},
-	"profiler": {"engine", "formats", "sim"},
-	"sim":      {"policy", "formats"},
-	"solver":   {"cputime"},
-	"testkit":  {"engine", "executor", "formats", "planner", "policy", "sim", "solver"},
+	".":         {},
+	"bench":     {"cmd", "cputime", "engine", "executor", "export", "formats", "importers", "pages", "planner", "policy", "profiler", "sim", "solver", "testkit"},
+	"cmd":       {"bench", "cputime", "engine", "executor", "export", "formats", "importers", "pages", "planner", "policy", "profiler", "sim", "solver"},
+	"cputime":   {},
+	"engine":    {"formats"},
+	"executor":  {"engine", "policy", "formats"},
+	"export":    {"engine", "formats"},
+	"formats":   {},
+	"importers": {"engine", "formats", "planner", "policy", "profiler"},
+	"pages":     {"formats"},
+	"planner":   {"cputime", "solver", "sim", "policy", "formats"},
+	"policy":    {"formats", "solver/stoch"},
+	"profiler":  {"engine", "formats", "sim"},
+	"sim":       {"policy", "formats"},
+	"solver":    {"cputime"},
+	"testkit":   {"engine", "executor", "formats", "planner", "policy", "sim", "solver"},
 }
 
 // vagueNames are names of packages that say nothing about what is inside.

@@ -177,3 +177,19 @@ func (m *ProfileModel) NewDeployment() Deployed {
 	}
 	return d
 }
+
+// HasNoBatchAxis returns whether a model's inputs all have fixed shapes, without a dimension for the batch. Such a
+// model runs one request at a time, with exactly the declared shapes.
+func (d *Deployed) HasNoBatchAxis() bool {
+	for _, t := range d.Inputs {
+		if len(t.Shape) == 0 || t.Shape[0] < 1 {
+			return false
+		}
+	}
+	for i := range d.Pipelines {
+		if p := &d.Pipelines[i]; p.Batch > 1 || len(p.Stages) > 1 {
+			return false
+		}
+	}
+	return len(d.Inputs) > 0
+}

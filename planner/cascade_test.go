@@ -262,7 +262,7 @@ func TestGearPlanErrors(t *testing.T) {
 // What cannot be says which range, which model and how many devices it takes.
 func TestGearPlanInfeasible(t *testing.T) {
 	in := threeSizes(1)
-	formats.CascadeOf(in.Workload).QPS.Max = 15_000
+	formats.CascadeOf(in.Workload).QPS.Max, formats.CascadeOf(in.Workload).QPS.Ranges = 15_000, 2
 	_, err := Solve(context.Background(), in, Options{}, highs.Solver{}, nil)
 	inf, ok := errors.AsType[*InfeasibleError](err)
 	if !ok || inf.Model != "small" || len(inf.Nearest.Devices) != 1 || !strings.Contains(inf.Error(), "range") {

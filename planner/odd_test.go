@@ -27,7 +27,7 @@ func TestOddProblems(t *testing.T) {
 		t.Fatal(err)
 	}
 	seeds := []uint64{112, 54, 253} // many models that are alike on few devices; three workflows that are alike; loads of 80 hours
-	together := 25 * time.Second
+	together := 12 * time.Second
 	if os.Getenv("INFERPLAN_LONG") != "" {
 		seeds, together = append(seeds, 26, 113, 166, 177), time.Hour // 1,479 devices and an SLO of hours; thousands of groups; a long no; 18 models at least price
 	}

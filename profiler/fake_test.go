@@ -150,7 +150,7 @@ func newFakeEngine(list ...*fakeModel) *fakeEngine {
 
 // options are Options that use the fake.
 func (e *fakeEngine) options(names ...string) Options {
-	o := Options{Engine: e, Device: "cpu", now: e.clock.now, letIdle: func() { e.clock.advance(formats.IdleGap) }, Models: names, hostCopy: func() float64 { return 80 }}
+	o := Options{Engine: e, Device: "cpu", now: e.clock.now, letIdle: func() { e.clock.advance(formats.IdleGap) }, Models: names, measureReference: func() time.Duration { return time.Millisecond }, hostCopy: func() float64 { return 80 }}
 	o.open = func(_ context.Context, path string, _ *Options) (model, error) {
 		m, ok := e.models[path]
 		if !ok {

@@ -80,7 +80,7 @@ type jobGroup struct {
 func (r *runner) newGroup(members []*modelJob, deadline time.Time) *jobGroup {
 	s := sampler{rule: r.options.Precision, now: r.options.now, turn: r.options.turn, deadline: deadline}
 	if isTimedByCPU(r.dev) {
-		s.measureReference = newReference().measure
+		s.measureReference = r.options.measureReference
 	}
 	return &jobGroup{run: r, members: members, sampler: s}
 }

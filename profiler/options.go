@@ -93,6 +93,8 @@ type Options struct {
 	turn func() (done func())
 	// letIdle leaves the device without work for a while.
 	letIdle func()
+	// measureReference does the reference work and returns its CPU time.
+	measureReference func() time.Duration
 }
 
 // DefaultBatches are the batch sizes that Run measures if none are given.
@@ -208,6 +210,9 @@ func (o *Options) normalize() error {
 	// Tests replace these functions.
 	if o.now == nil {
 		o.now = time.Now
+	}
+	if o.measureReference == nil {
+		o.measureReference = newReference().measure
 	}
 	if o.letIdle == nil {
 		o.letIdle = func() { time.Sleep(formats.IdleGap) }

@@ -20,7 +20,7 @@ import (
 // TRTExecRun is the output of trtexec for one batch size and share: its times, its layers, or both.
 type TRTExecRun struct {
 	Share, Batch int
-	Times        []time.Duration // the time of each inference on the GPU
+	Times        []trtexec.Inference // of each inference
 	Layers       *trtexec.Layers
 	Name         string // the name in errors, and of the source in the profile
 }
@@ -53,7 +53,8 @@ type TRTExecOptions struct {
 //
 // A layer's time is its median (its mean in files without one). If a run has times as well, its layers are scaled
 // so that their sum is the median time of an inference on the GPU, because timing layers one by one slows an
-// engine down. Copies between host and device are left out, as Run does.
+// engine down. The copies of inputs and outputs between host and device count: that to the device belongs to the first
+// block, that to the host to the last.
 //
 // Without the model's file, all runs must have the same layers. They are grouped into blocks so that the largest
 // block takes the least time, and each run counts the same. The tensors between blocks are then unknown, so no
@@ -240,7 +241,7 @@ func (im *trtImport) profile() *formats.Profile {
 	o := &im.options
 	d := o.Device
 	d.Engine, d.Provider = importedEngine, trtProvider
-	d.Method = "trtexec: median over its iterations, without copies between host and device"
+	d.Method = "trtexec: median over its iterations, with the copies between host and device that its times have"
 
 	// An earlier import may have described the device already.
 	var sources []string
@@ -267,13 +268,17 @@ func (im *trtImport) profile() *formats.Profile {
 		}
 		me.WholeModel = &formats.Latency{WallUS: document.Micros(wholeTime), Samples: samples}
 		scale := 1.0
+		var toDevice, toHost document.Micros // medians of the copies
 		if r.Times != nil {
-			me.WholeModel = latencyOf(r.Times)
+			totals := timesOf(r.Times, (*trtexec.Inference).Total)
+			me.WholeModel = latencyOf(totals)
+			toDevice = latencyOf(timesOf(r.Times, func(x *trtexec.Inference) time.Duration { return x.HostToDevice })).WallUS
+			toHost = latencyOf(timesOf(r.Times, func(x *trtexec.Inference) time.Duration { return x.DeviceToHost })).WallUS
 			if wholeTime > 0 {
-				scale = float64(me.WholeModel.WallUS) / float64(wholeTime)
+				scale = float64(latencyOf(timesOf(r.Times, func(x *trtexec.Inference) time.Duration { return x.Compute })).WallUS) / float64(wholeTime)
 				scales = append(scales, fmt.Sprintf("%.3f at batch %d", scale, r.Batch))
 			}
-			d.CostSeconds += sumOf(r.Times).Seconds()
+			d.CostSeconds += sumOf(totals).Seconds()
 		}
 		for _, t := range im.times[i] {
 			l := formats.Latency{WallUS: max(document.Micros(float64(t)*scale+0.5), 1), Samples: samples}
@@ -281,6 +286,10 @@ func (im *trtImport) profile() *formats.Profile {
 				l = *me.WholeModel
 			}
 			me.Blocks = append(me.Blocks, l)
+		}
+		if r.Layers != nil {
+			me.Blocks[0].WallUS += toDevice
+			me.Blocks[len(me.Blocks)-1].WallUS += toHost
 		}
 		m.Measurements = append(m.Measurements, me)
 		if !slices.Contains(sources, r.Name) {
@@ -297,6 +306,15 @@ func (im *trtImport) profile() *formats.Profile {
 	subject := fmt.Sprintf("trtexec of %s on %s", o.Model, d.Device)
 	putNote(p, subject, subject+noteSep+strings.Join(im.notes, "; "))
 	return p
+}
+
+// timesOf returns a time of each inference.
+func timesOf(list []trtexec.Inference, timeOf func(*trtexec.Inference) time.Duration) []time.Duration {
+	out := make([]time.Duration, len(list))
+	for i := range list {
+		out[i] = timeOf(&list[i])
+	}
+	return out
 }
 
 // sumOf returns the sum of times.

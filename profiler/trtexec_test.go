@@ -26,9 +26,9 @@ func layersOf(pairs ...any) *trtexec.Layers {
 }
 
 // timesOf are inferences of so many microseconds on the GPU.
-func timesOf(us ...int) (out []time.Duration) {
+func computed(us ...int) (out []trtexec.Inference) {
 	for _, v := range us {
-		out = append(out, time.Duration(v)*time.Microsecond)
+		out = append(out, trtexec.Inference{Compute: time.Duration(v) * time.Microsecond})
 	}
 	return out
 }
@@ -54,7 +54,7 @@ func TestTRTExecByTime(t *testing.T) {
 	p, err := ImportTRTExec(context.Background(), TRTExecOptions{
 		Model: "net", Device: l4(), Blocks: 3, OutPath: "profile.json",
 		Runs: []TRTExecRun{
-			{Share: 1, Batch: 4, Times: timesOf(280, 270, 240, 260, 250, 290, 275), Layers: b, Name: "t4 and p4"},
+			{Share: 1, Batch: 4, Times: computed(280, 270, 240, 260, 250, 290, 275), Layers: b, Name: "t4 and p4"},
 			{Share: 1, Batch: 1, Layers: a, Name: "p1"},
 		},
 	})
@@ -111,7 +111,7 @@ func TestTRTExecByTime(t *testing.T) {
 }
 
 func TestTRTExecWithoutLayers(t *testing.T) {
-	p, err := ImportTRTExec(context.Background(), TRTExecOptions{Model: "net", Device: l4(), Runs: []TRTExecRun{{Share: 1, Batch: 2, Times: timesOf(5, 6, 7), Name: "t"}}})
+	p, err := ImportTRTExec(context.Background(), TRTExecOptions{Model: "net", Device: l4(), Runs: []TRTExecRun{{Share: 1, Batch: 2, Times: computed(5, 6, 7), Name: "t"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestTRTExecErrors(t *testing.T) {
 		{with(func(o *TRTExecOptions) { o.Runs[0].Batch = 0 }), "batch 0"},
 		{with(func(o *TRTExecOptions) { o.Runs[0].Layers = nil }), "neither times nor layers"},
 		{with(func(o *TRTExecOptions) {
-			o.Runs = append(o.Runs, TRTExecRun{Share: 1, Batch: 2, Times: timesOf(3), Name: "t2"})
+			o.Runs = append(o.Runs, TRTExecRun{Share: 1, Batch: 2, Times: computed(3), Name: "t2"})
 		}), "t2: no layers, which other runs have"},
 		{with(func(o *TRTExecOptions) {
 			o.Runs = append(o.Runs, TRTExecRun{Share: 1, Batch: 2, Layers: layersOf("a", 1, "c", 1), Name: "p2"})
@@ -163,7 +163,7 @@ func TestTRTExecErrors(t *testing.T) {
 		{with(func(o *TRTExecOptions) { o.Profile = into("layers 0-0", "layers 1-4") }), "net has 5 layers in the profile, 2 here"},
 		{with(func(o *TRTExecOptions) { o.Profile = into("block0", "block1") }), "net is cut otherwise in the profile (block block0)"},
 		{with(func(o *TRTExecOptions) {
-			o.Runs[0] = TRTExecRun{Share: 1, Batch: 2, Times: timesOf(3), Name: "t2"}
+			o.Runs[0] = TRTExecRun{Share: 1, Batch: 2, Times: computed(3), Name: "t2"}
 			o.Profile = into("layers 0-0", "layers 1-1")
 		}), "net is cut into 2 blocks in the profile, and the runs have no layers"},
 	} {
@@ -234,7 +234,7 @@ func TestTRTExecByGraph(t *testing.T) {
 	o := TRTExecOptions{
 		Device: l4(), File: path, Prober: eng, Blocks: 4, OutPath: "profile.json",
 		Runs: []TRTExecRun{
-			{Share: 1, Batch: 1, Layers: trtLayers(c, 1, 1), Times: timesOf(operators + 1), Name: "one"},
+			{Share: 1, Batch: 1, Layers: trtLayers(c, 1, 1), Times: computed(operators + 1), Name: "one"},
 			{Share: 1, Batch: 2, Layers: trtLayers(c, 2, 3), Name: "two"},
 		},
 	}

@@ -65,7 +65,7 @@ for _ in $(seq 100); do
 done
 start_host() {
   # shellcheck disable=SC2086
-  $there "$plan" worker --join "$address:$((port + 3))" --token-file token.txt $pin --silence "$silence" --device cpu-1 --cpus 0 --host far --models models >>host.log 2>&1 &
+  $there "$plan" worker --join "$address:$((port + 3))" --token-file token.txt $pin --silence "$silence" --device cpu-1 --cpus 0 --host far --models-dir models >>host.log 2>&1 &
   host=$!
 }
 start_host

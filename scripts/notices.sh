@@ -86,6 +86,7 @@ part native "filereaderlp, in HiGHS" "$HIGHS_VERSION" MIT "$texts/HiGHS-fileread
 part native "pdqsort, in HiGHS" "$HIGHS_VERSION" Zlib "$texts/HiGHS-pdqsort.txt"
 part native "Go's standard library and runtime" "of the compiler" BSD-3-Clause "$texts/Go.txt" "$texts/Go-patents.txt"
 part native "libstdc++, libgcc" "of the compiler" "GPL-3.0 with the GCC exception" "$texts/GCC-runtime-exception.txt" "$texts/libstdc++.txt"
+part native "model_config.proto, of Triton Inference Server" 83adf7cf BSD-3-Clause "$texts/Triton.txt"
 part beside "ONNX Runtime, libonnxruntime.so.1" "$ORT_VERSION" MIT "$texts/ONNX-Runtime.txt"
 part cuda "ONNX Runtime, provider libraries" "${CUDA_PACKAGE##*@} of the package" MIT "$texts/ONNX-Runtime.txt"
 part cuda "nine CNN graphs, of $MODELS_DEB" "hashes in models/SHA256SUMS" Apache-2.0 LICENSE

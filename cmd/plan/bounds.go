@@ -3,11 +3,10 @@ package main
 import (
 	"cmp"
 	"math"
-	"slices"
-	"strings"
 	"time"
 
 	"inferplan/formats/document"
+	"inferplan/formats/usage"
 )
 
 // firstError returns the first error of several checks, or nil.
@@ -15,13 +14,7 @@ func firstError(checks ...error) error { return cmp.Or(checks...) }
 
 // checkRange returns an error unless v is a number in [minValue, maxValue].
 func checkRange(flag string, v, minValue, maxValue float64) error {
-	if v >= minValue && v <= maxValue {
-		return nil
-	}
-	if math.IsInf(maxValue, 1) || maxValue == math.MaxFloat64 {
-		return usageErrorf("--%s: found %g, expected a finite number of at least %g", flag, v, minValue)
-	}
-	return usageErrorf("--%s: found %g, expected %g to %g", flag, v, minValue, maxValue)
+	return usage.CheckRange(flag, v, minValue, maxValue)
 }
 
 // checkPositive returns an error unless v is a finite number above 0.
@@ -50,10 +43,7 @@ func checkTypedShare(flag string, v float64, isTyped bool) error {
 
 // checkWhole returns an error unless v is in [minValue, maxValue].
 func checkWhole(flag string, v, minValue, maxValue int) error {
-	if v >= minValue && v <= maxValue {
-		return nil
-	}
-	return usageErrorf("--%s: found %d, expected %d to %d", flag, v, minValue, maxValue)
+	return usage.CheckWhole(flag, v, minValue, maxValue)
 }
 
 // checkDuration returns an error if v is below zero.
@@ -66,18 +56,12 @@ func checkDuration(flag string, v time.Duration) error {
 
 // checkPositiveDuration returns an error unless v is above zero.
 func checkPositiveDuration(flag string, v time.Duration) error {
-	if v > 0 {
-		return nil
-	}
-	return usageErrorf("--%s: found %s, expected more than 0, such as 30s", flag, v)
+	return usage.CheckPositiveDuration(flag, v)
 }
 
 // checkWord returns an error unless word is one of words. The error suggests the word that was probably meant.
 func checkWord(flag, word string, words ...string) error {
-	if slices.Contains(words, word) {
-		return nil
-	}
-	return usageErrorf("--%s: found %q, expected %s%s", flag, word, strings.Join(words, ", "), suggestion(word, words))
+	return usage.CheckWord(flag, word, words...)
 }
 
 // suggestion returns a hint at the word that was probably meant, or "" if none is similar.

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"syscall"
 
 	"inferplan/engine"
 	"inferplan/engine/graph"
 	"inferplan/formats/document"
+	"inferplan/formats/usage"
 	"inferplan/planner"
 	"inferplan/profiler"
 	"inferplan/solver/milp"
@@ -50,22 +50,12 @@ func withCode(code int, err error) error {
 	return &exitError{code, err}
 }
 
-// writeError decides whether an error of writing is the machine's or the user's, and adds the exit code. A full or
-// read-only disk is the machine's.
-func writeError(err error) error {
-	for _, machine := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.EFBIG} {
-		if errors.Is(err, machine) {
-			return withCode(exitEnvironment, err)
-		}
-	}
-	return withCode(exitUsage, err)
-}
-
 // exitCode returns the exit code of an error. An error without a code of its own gets one by its type: a bad document
 // or model is usage (2), and what is left is the environment (5).
 func exitCode(err error) int {
 	var coded *exitError
 	var bad *document.Error
+	var wrongUsage *usage.Error
 	var infeasible *planner.InfeasibleError
 	switch {
 	case err == nil:
@@ -74,7 +64,7 @@ func exitCode(err error) int {
 		return coded.code
 	case errors.As(err, &infeasible):
 		return exitInfeasible
-	case errors.As(err, &bad):
+	case errors.As(err, &bad), errors.As(err, &wrongUsage):
 		return exitUsage
 	case errors.Is(err, engine.ErrModel), errors.Is(err, graph.ErrModel), errors.Is(err, profiler.ErrInput),
 		errors.Is(err, engine.ErrShape), errors.Is(err, engine.ErrNoDevice),

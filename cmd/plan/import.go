@@ -1,169 +1,128 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
-	"inferplan/formats"
 	"inferplan/formats/document"
-	"inferplan/profiler"
+	"inferplan/importers"
+	"inferplan/importers/sources"
 )
 
-// importer describes a verb of plan import: its name, its flags and its function.
-type importer struct {
-	use, summary, description, example string
+// importPrinter prints and saves for an importer.
+type importPrinter struct{ *printer }
 
-	args          cobra.PositionalArgs
-	defaultOutput string // file that is written by default
-	kind          string // kind of document that it writes
-	extends       bool   // it adds numbers to a profile
-	flags         func(f *pflag.FlagSet)
-	requiredFlags []string
-	flagWords     map[string][]string // words that the value of a flag may be, for completion
-	runImport     func(r *importRun) error
+func (p importPrinter) Write(text []byte) (int, error)       { return p.out.Write(text) }
+func (p importPrinter) PrintNote(format string, args ...any) { p.printNote(format, args...) }
+func (p importPrinter) PrintJSON(value any) error            { return p.printJSON(value) }
+func (p importPrinter) PrintTable(align string, header []string, rows [][]string) error {
+	return p.printTable(align, header, rows)
+}
+func (p importPrinter) SaveDocument(path string, doc any) error {
+	return p.saveDocument(path, doc, true)
 }
 
-// importRun is one run of an importer.
-type importRun struct {
-	*printer
-	ctx         context.Context
-	flagSet     *pflag.FlagSet
-	args        []string
-	path        string // the path of the document that is written
-	profilePath string // profile that numbers are added to; if empty, the output file if it exists
-}
-
-// newImportCommand makes the verb import with a verb below it for each kind of measurements of others.
+// newImportCommand makes the verb import, with a verb below it for each source.
 func newImportCommand(g *globalFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import KIND",
 		Short: "Turn others' measurements into our documents",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Long: `Turn others' measurements into our documents. With a file in place of a kind, the error says
+which tool wrote the file and which kind reads it.`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			if line := recognizedLine(args[:1], ""); line != "" {
+				return usageErrorf("which import? %s", line)
+			}
+			err := fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+			return usageErrorf("%w\n  usage: %s%s", err, cmd.UseLine(), spellingHint(cmd, err))
+		},
 	}
-	for _, i := range []importer{
-		importBlocks(), importTrace(), importRecords(), importTRTExec(), importPipeline(), importLLM(), importVLLM(), importTransitions(), importWorkload(),
-	} {
-		cmd.AddCommand(i.command(g))
+	for _, i := range sources.All() {
+		cmd.AddCommand(newImporterCommand(g, i))
 	}
 	return cmd
 }
 
-// command makes the verb of an importer below plan import: it defines the flags and, when the verb runs, checks that
-// the output can be written before it calls the importer's function. An importer that extends a profile also gets the
+// newImporterCommand makes the verb of an importer below plan import: it defines the flags and, when the verb runs,
+// checks that the output can be written before it calls the importer. An importer that extends a profile also gets the
 // flag --profile.
-func (i importer) command(g *globalFlags) *cobra.Command {
-	r := &importRun{}
-	cmd := &cobra.Command{Use: i.use, Short: i.summary, Long: i.description, Example: i.example, Args: i.args}
-	r.flagSet = cmd.Flags()
-	i.flags(r.flagSet)
-	if i.extends {
-		r.flagSet.StringVar(&r.profilePath, "profile", "", "profile that the numbers are added to (default: the output file, if it exists)")
+func newImporterCommand(g *globalFlags, i *importers.Importer) *cobra.Command {
+	cmd := &cobra.Command{Use: i.Usage, Short: i.Summary, Long: i.Description, Example: i.Example, Args: importArguments(i)}
+	r := &importers.Run{Flags: cmd.Flags()}
+	i.DefineFlags(r.Flags)
+	if i.ExtendsProfile {
+		r.Flags.StringVar(&r.ProfilePath, "profile", "", "profile that the numbers are added to (default: the output file, if it exists)")
 	}
-	r.flagSet.StringVarP(&r.path, "output", "o", i.defaultOutput, i.kind+" to write")
-	for _, name := range i.requiredFlags {
+	r.Flags.StringVarP(&r.Path, "output", "o", i.DefaultOutput, i.Kind+" to write")
+	for _, name := range i.RequiredFlags {
 		_ = cmd.MarkFlagRequired(name)
 	}
-	for name, words := range i.flagWords {
+	for name, words := range i.FlagWords {
 		completeFlag(cmd, name, words...)
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		r.printer, r.ctx, r.args = newPrinter(cmd, g), cmd.Context(), args
-		if err := r.checkOutput("output", r.path, i.kind); err != nil {
+		p := newPrinter(cmd, g)
+		r.Printer, r.JSON, r.Context, r.Args = importPrinter{p}, g.json, cmd.Context(), args
+		if err := p.checkOutput("output", r.Path, i.Kind); err != nil {
 			return err
 		}
-		return i.runImport(r)
+		return i.Import(r)
 	}
 	return cmd
 }
 
-// saveAndShow writes the document, and then prints a summary: values as JSON, or a line.
-func (r *importRun) saveAndShow(doc any, values map[string]any, format string, args ...any) error {
-	if err := r.saveDocument(r.path, doc, true); err != nil {
+// withRecognizedFile adds to an error about a file or the arguments, if another tool wrote one of them, which one and the
+// command that imports it.
+func withRecognizedFile(cmd *cobra.Command, err error) error {
+	if exitCode(err) != exitUsage {
 		return err
 	}
-	return r.printResult(values, format, args...)
-}
-
-// printResult prints values, the output among them, as JSON, or a line.
-func (r *importRun) printResult(values map[string]any, format string, args ...any) error {
-	if r.json {
-		values["output"] = r.path
-		return r.printJSON(values)
+	var files []string
+	for _, finding := range document.Findings(err) {
+		files = append(files, finding.File)
 	}
-	fmt.Fprintf(r.out, format+"\n", args...)
-	return nil
+	if cmd.HasParent() && cmd.Parent().Name() == "import" {
+		files = append(files, cmd.Flags().Args()...)
+	}
+	if line := recognizedLine(files, cmd.Name()); line != "" {
+		return usageErrorf("%w\n  hint: %s", err, line)
+	}
+	return err
 }
 
-// mergeProfile adds a profile to the one that is extended, and writes the result.
-func (r *importRun) mergeProfile(profile *formats.Profile) error {
-	_, err := r.extendProfile(r.profilePath, r.path, func(target *formats.Profile) error {
-		if err := profiler.Merge(target, profile); err != nil {
-			return withCode(exitUsage, err)
+// recognizedLine returns a line about the first of the files that another verb than this one reads: which tool wrote
+// it, and the command that imports it. It is empty if there is none.
+func recognizedLine(files []string, verb string) string {
+	for _, path := range files {
+		name, verbs := sources.Recognize(path)
+		if path == "" || name == "" || slices.Contains(verbs, verb) {
+			continue
 		}
-		return withCode(exitUsage, target.Validate())
-	})
-	return err
+		commands := make([]string, len(verbs))
+		for k, other := range verbs {
+			commands[k] = "plan import " + other + " " + path
+		}
+		return fmt.Sprintf("%s is %s: %s", path, name, strings.Join(commands, ", or "))
+	}
+	return ""
 }
 
-// badInput returns the error with the exit code of bad usage, if the input files cause it.
-func badInput(err error) error {
-	if _, isPathError := errors.AsType[*os.PathError](err); isPathError || errors.Is(err, profiler.ErrInput) || len(document.Findings(err)) > 0 {
-		return withCode(exitUsage, err)
+// importArguments returns the check of how many files an importer is given.
+func importArguments(i *importers.Importer) cobra.PositionalArgs {
+	switch i.MaxArguments {
+	case 0:
+		return noArguments
+	case importers.AnyNumber:
+		return cobra.MinimumNArgs(i.MinArguments)
+	case i.MinArguments:
+		return cobra.ExactArgs(i.MinArguments)
 	}
-	return err
-}
-
-// readFile opens a file and passes it to read. content names the file's content in errors.
-func readFile(path, content string, read func(*os.File) error) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return withCode(exitUsage, fmt.Errorf("opening %s: %w", content, err))
-	}
-	defer f.Close()
-	return withCode(exitUsage, read(f))
-}
-
-// profileToExtend returns the profile that numbers or records are added to: the one named, else the output file if
-// it exists, else a new one.
-func profileToExtend(path, out string) (*formats.Profile, error) {
-	isNamed := path != ""
-	if !isNamed && out == toStdout {
-		return emptyProfile(), nil
-	}
-	if !isNamed {
-		path = out
-	}
-	profile, err := formats.ReadProfile(path)
-	if !isNamed && errors.Is(err, fs.ErrNotExist) {
-		return emptyProfile(), nil
-	}
-	return profile, withCode(exitUsage, err)
-}
-
-// extendProfile calls add with the profile at path or, if path is empty, with that in the output file out (an empty
-// one if there is no file), writes the result to out, and returns it. If the output file itself is extended, it is
-// locked, so that no other process writes it meanwhile.
-func (p *printer) extendProfile(path, out string, add func(*formats.Profile) error) (*formats.Profile, error) {
-	if info, err := os.Stat(out); out != toStdout && path == "" && (err != nil || info.Mode().IsRegular()) {
-		return profiler.Update(out, emptyProfile(), add)
-	}
-	profile, err := profileToExtend(path, out)
-	if err != nil {
-		return nil, err
-	}
-	if err := add(profile); err != nil {
-		return nil, err
-	}
-	return profile, p.saveDocument(out, profile, true)
-}
-
-func emptyProfile() *formats.Profile {
-	return &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{}, Models: []formats.ProfileModel{}}
+	return cobra.RangeArgs(i.MinArguments, i.MaxArguments)
 }

@@ -18,6 +18,7 @@ import (
 	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/check"
+	"inferplan/planner/inputs"
 	"inferplan/planner/kind"
 	"inferplan/planner/remeasure"
 	"inferplan/policy/policies"
@@ -87,7 +88,7 @@ func (s *servedRun) pathOf(role, flag, planPath string) string {
 
 // useServed puts what was measured into the documents: times into the profile, rates into the workload. It returns what
 // differs from what was profiled and planned, as assumptions of the new plan.
-func (o *solveOptions) useServed(r *inputReader, s *servedRun) ([]string, error) {
+func (o *solveOptions) useServed(r *inputs.Reader, s *servedRun) ([]string, error) {
 	if wantedKind, _ := r.Workload.WorkloadKind(); wantedKind != s.plan.Kind {
 		return nil, usageErrorf("--from %s: found a plan of kind %s, and the workload asks for one of kind %s", o.runningPlan, s.plan.Kind, wantedKind)
 	}
@@ -108,7 +109,7 @@ func (o *solveOptions) useServed(r *inputReader, s *servedRun) ([]string, error)
 		return nil, err
 	}
 	for _, path := range o.measured {
-		if err := r.addFile("measured", path); err != nil {
+		if err := r.AddFile("measured", path); err != nil {
 			return nil, err
 		}
 	}
@@ -120,7 +121,7 @@ func (o *solveOptions) useServed(r *inputReader, s *servedRun) ([]string, error)
 
 // useTimes scales the times of the profile by what was recorded: those of runs, and of the work of language models. The
 // changed profile is written beside the plan, which names it.
-func (o *solveOptions) useTimes(r *inputReader, s *servedRun) (lines []string, err error) {
+func (o *solveOptions) useTimes(r *inputs.Reader, s *servedRun) (lines []string, err error) {
 	measured := r.Profile
 	if s.times != nil {
 		paces, loads, err := s.paces()
@@ -173,14 +174,14 @@ func (s *servedRun) paces() ([]remeasure.Pace, []remeasure.LoadPace, error) {
 // replaceFile names a changed document as the plan's, in place of the one that was read. It is written beside the plan
 // when that is written. A document of another kind in its place is an error. If the plan goes to standard output, the
 // document is in no file.
-func (o *solveOptions) replaceFile(r *inputReader, s *servedRun, role string, doc any) error {
+func (o *solveOptions) replaceFile(r *inputs.Reader, s *servedRun, role string, doc any) error {
 	text, err := document.Marshal(doc)
 	if err != nil {
 		return err
 	}
 	r.Files = slices.DeleteFunc(r.Files, func(f formats.Input) bool { return f.Role == role })
 	if o.outPath == toStdout {
-		r.unnamed = append(r.unnamed, role+": with what was measured, in no file")
+		r.Unnamed = append(r.Unnamed, role+": with what was measured, in no file")
 		return nil
 	}
 	path := strings.TrimSuffix(o.outPath, filepath.Ext(o.outPath)) + "." + role + ".json"
@@ -195,7 +196,7 @@ func (o *solveOptions) replaceFile(r *inputReader, s *servedRun, role string, do
 
 // replaceWorkload names the workload as the plan's if it is no longer the requested one. If it names files of another
 // folder than the plan's, it is in no file, and the plan states alone what it was asked for.
-func (o *solveOptions) replaceWorkload(r *inputReader, s *servedRun, requested []byte) error {
+func (o *solveOptions) replaceWorkload(r *inputs.Reader, s *servedRun, requested []byte) error {
 	text, err := document.Marshal(r.Workload)
 	if err != nil || bytes.Equal(text, requested) {
 		return err
@@ -208,7 +209,7 @@ func (o *solveOptions) replaceWorkload(r *inputReader, s *servedRun, requested [
 }
 
 // useRates puts the rates of the report into the workload.
-func useRates(r *inputReader, s *servedRun) ([]string, error) {
+func useRates(r *inputs.Reader, s *servedRun) ([]string, error) {
 	if s.report == nil {
 		return nil, nil
 	}
@@ -228,20 +229,20 @@ func useRates(r *inputReader, s *servedRun) ([]string, error) {
 
 // servedInputs reads the documents of a plan that was served, with what was measured in place of what was profiled and
 // asked for. The lines that it returns are assumptions of the new plan.
-func (o *solveOptions) servedInputs(r *inputReader) (in planner.Inputs, assumptions []string, err error) {
+func (o *solveOptions) servedInputs(r *inputs.Reader) (in planner.Inputs, assumptions []string, err error) {
 	s, err := o.readServed()
 	if err != nil {
 		return in, nil, err
 	}
-	path, err := documentFile("profile", s.pathOf("profile", o.profile, o.runningPlan))
+	path, err := inputs.FindFile("profile", s.pathOf("profile", o.profile, o.runningPlan))
 	if err == nil && path == "" {
 		err = usageErrorf("no profile here, and %s names none that is there; give it with --profile", o.runningPlan)
 	}
 	if err == nil {
-		err = r.readProfile(path)
+		err = r.ReadProfile(path)
 	}
 	if err == nil {
-		err = r.addFile("running", o.runningPlan)
+		err = r.AddFile("running", o.runningPlan)
 	}
 	if err != nil {
 		return in, nil, err
@@ -259,13 +260,13 @@ func (o *solveOptions) servedInputs(r *inputReader) (in planner.Inputs, assumpti
 	}
 	measured, err := o.useServed(r, s)
 	o.served = s
-	return r.Inputs, slices.Concat(cluster, workload, measured, r.unnamed), err
+	return r.Documents, slices.Concat(cluster, workload, measured, r.Unnamed), err
 }
 
 // readServedCluster reads the cluster that a flag or the served plan names, else takes that in the plan.
-func (o *solveOptions) readServedCluster(r *inputReader, s *servedRun) ([]string, error) {
+func (o *solveOptions) readServedCluster(r *inputs.Reader, s *servedRun) ([]string, error) {
 	if path := s.pathOf("cluster", o.cluster, o.runningPlan); path != "" {
-		return nil, r.readCluster(path)
+		return nil, r.ReadCluster(path)
 	}
 	r.Cluster = check.ClusterOf(s.plan)
 	return []string{"cluster: as in " + o.runningPlan}, nil
@@ -273,9 +274,9 @@ func (o *solveOptions) readServedCluster(r *inputReader, s *servedRun) ([]string
 
 // readServedWorkload reads the workload that a flag or the served plan names, else takes what the plan states that it was
 // asked for.
-func (o *solveOptions) readServedWorkload(r *inputReader, s *servedRun) ([]string, error) {
+func (o *solveOptions) readServedWorkload(r *inputs.Reader, s *servedRun) ([]string, error) {
 	if path := s.pathOf("workload", o.workload, o.runningPlan); path != "" {
-		return nil, r.readWorkload(path)
+		return nil, r.ReadWorkload(path)
 	}
 	if r.Workload = planner.WorkloadToReplan(s.plan); r.Workload == nil {
 		return nil, usageErrorf("%s names no workload that is there, and does not tell what it was asked for; give it with --workload", o.runningPlan)

@@ -9,6 +9,7 @@ import (
 	"inferplan/engine/models"
 	"inferplan/engine/models/digits"
 	"inferplan/formats/importer/samples"
+	"inferplan/formats/usage"
 )
 
 // newModelsCommand makes the verb models, which lists the models of the catalogue, with verbs below it that write
@@ -49,7 +50,7 @@ func newModelsCommand(g *globalFlags) *cobra.Command {
 			}
 			paths, err := models.Write(dir, seed, args...)
 			if err != nil {
-				return writeError(err)
+				return usage.MarkWriting(err)
 			}
 			return p.printWritten(paths)
 		},

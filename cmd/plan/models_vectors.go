@@ -13,6 +13,7 @@ import (
 	"inferplan/engine/ort"
 	"inferplan/executor/steps"
 	"inferplan/formats/document"
+	"inferplan/formats/usage"
 )
 
 // newVectorsCommand makes the verb models vectors.
@@ -63,7 +64,7 @@ func (p *printer) writeVectors(ctx context.Context, passages, model, out string)
 	var file *partFile
 	if out != toStdout {
 		if file, err = createPart(out); err != nil {
-			return writeError(err)
+			return usage.MarkWriting(err)
 		}
 		defer file.remove()
 		to = file
@@ -75,7 +76,7 @@ func (p *printer) writeVectors(ctx context.Context, passages, model, out string)
 	_, unwritten := errors.AsType[*steps.WriteError](err)
 	switch {
 	case unwritten:
-		return writeError(err)
+		return usage.MarkWriting(err)
 	case ctx.Err() != nil:
 		return err
 	case err != nil:
@@ -84,7 +85,7 @@ func (p *printer) writeVectors(ctx context.Context, passages, model, out string)
 		return nil
 	}
 	if err := file.complete(nil); err != nil {
-		return writeError(err)
+		return usage.MarkWriting(err)
 	}
 	p.printNote("%d passages", n)
 	return p.printWritten([]string{out})

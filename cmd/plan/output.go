@@ -13,6 +13,8 @@ import (
 	"github.com/olekukonko/tablewriter/renderer"
 	"github.com/olekukonko/tablewriter/tw"
 	"github.com/spf13/cobra"
+
+	"inferplan/formats/document"
 )
 
 // printer writes results to stdout and notes to stderr.
@@ -110,18 +112,7 @@ func (p *printer) printTable(align string, header []string, rows [][]string) err
 }
 
 // formatMillis writes a duration in milliseconds for a table.
-func formatMillis(d time.Duration) string {
-	v := float64(d) / 1e6
-	switch {
-	case v == 0:
-		return "0"
-	case v < 1:
-		return strconv.FormatFloat(v, 'f', 3, 64)
-	case v < 100:
-		return strconv.FormatFloat(v, 'f', 2, 64)
-	}
-	return strconv.FormatFloat(v, 'f', 1, 64)
-}
+func formatMillis(d time.Duration) string { return document.FormatMillis(d) }
 
 // formatRate writes requests per second for a table.
 func formatRate(v float64) string {
@@ -137,12 +128,7 @@ func formatRate(v float64) string {
 func formatPercent(v float64) string { return strconv.FormatFloat(100*v, 'f', 2, 64) + " %" }
 
 // countOf returns "1 model" or "3 models".
-func countOf(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return strconv.Itoa(n) + " " + noun + "s"
-}
+func countOf(n int, noun string) string { return document.CountOf(n, noun) }
 
 func joinList(items []string) string { return strings.Join(items, ", ") }
 

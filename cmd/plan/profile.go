@@ -17,7 +17,9 @@ import (
 	"inferplan/formats/document"
 	"inferplan/formats/importer/samples"
 	"inferplan/formats/modelfile"
+	"inferplan/importers"
 	"inferplan/profiler"
+	"inferplan/profiler/modelinputs"
 )
 
 type profileOptions struct {
@@ -35,7 +37,7 @@ type profileOptions struct {
 	cutsPath        string
 	ranges, plan    string
 	executionOptions
-	inputOptions
+	inputs modelinputs.Flags
 	recordsOptions
 	servedOptions
 }
@@ -109,7 +111,7 @@ The samples stand beside the profile (.points.jsonl), and the same command goes 
 	f.BoolVar(&o.realTime, "realtime", false, "CPUs of one thread: no other work interrupts a sample (needs root or CAP_SYS_NICE): for a busy machine")
 	f.BoolVar(&o.mps, "mps", false, "GPUs: start CUDA's Multi-Process Service for the shares, and stop it afterwards, where none runs")
 	o.executionOptions.flags(f, "on")
-	o.inputOptions.flags(f)
+	o.inputs.Define(f)
 	o.recordsOptions.flags(f)
 	o.servedOptions.flags(f)
 	completeFlag(cmd, "on", "auto", "cpu", "cuda:0")
@@ -194,7 +196,7 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 		OnEstimate: func(e profiler.Estimate) error { printEstimate(p, e, o); return nil },
 		Progress:   progress,
 	}
-	if err := o.setModelOptions(&opt); err != nil {
+	if err := o.inputs.SetModelOptions(&opt); err != nil {
 		return err
 	}
 
@@ -208,7 +210,7 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 	if err := printProfile(p, profile, o.outPath, shownWarnings); err != nil || records == nil {
 		return err
 	}
-	return printRecords(p, records, o.outPath, false)
+	return importers.PrintRecords(importPrinter{p}, p.json, records, o.outPath, false)
 }
 
 // measure measures the models, then what a request costs beside its model, then, if records are wanted, runs the models over
@@ -245,7 +247,7 @@ func (o *profileOptions) existingProfile(eng *ort.Engine) (*formats.Profile, []m
 	if err != nil {
 		return nil, nil, withCode(exitUsage, err)
 	}
-	operators, err := o.registerOperators(eng, p)
+	operators, err := o.inputs.RegisterOperators(eng, p)
 	return p, operators, err
 }
 
@@ -256,7 +258,7 @@ func (o *profileOptions) newRecordOptions(ctx context.Context, paths []string, s
 		return r, nil
 	}
 	inputs := profiler.Options{Models: paths}
-	if err := o.setModelOptions(&inputs); err != nil {
+	if err := o.inputs.SetModelOptions(&inputs); err != nil {
 		return r, err
 	}
 	if len(inputs.Buckets) > 0 {

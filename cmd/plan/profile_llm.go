@@ -18,6 +18,7 @@ import (
 	"inferplan/engine"
 	"inferplan/engine/llm"
 	"inferplan/formats"
+	"inferplan/importers"
 	"inferplan/profiler"
 	"inferplan/profiler/llmserver"
 )
@@ -70,7 +71,7 @@ func profileServer(ctx context.Context, p *printer, cmd *cobra.Command, o *profi
 	if err != nil {
 		return err
 	}
-	newProfile, err := profileToExtend("", o.outPath)
+	newProfile, err := importers.ProfileToExtend("", o.outPath)
 	if err != nil {
 		return err
 	}
@@ -200,5 +201,5 @@ func printServed(p *printer, out string, r *llmserver.Result) error {
 			p.printNote("one batch of %d: %.1f tokens a second; its time per token is %.1f %% off over all batches and contexts, the iteration's %.1f %%", b.Sequences, b.TokensPerSecond, 100*b.Error, 100*in.Fit.DecodeMAPE)
 		}
 	}
-	return printLLMs(p, out, r.Profile)
+	return importers.PrintLLMs(importPrinter{p}, p.json, out, r.Profile)
 }

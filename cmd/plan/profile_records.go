@@ -16,6 +16,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/importer/records"
 	"inferplan/formats/importer/samples"
+	"inferplan/importers"
 	"inferplan/profiler"
 )
 
@@ -87,7 +88,7 @@ func (o *recordsOptions) recordCompletions(ctx context.Context, p *printer, path
 	if c.Prompts, err = samples.ReadPromptsFile(o.records); err != nil {
 		return withCode(exitUsage, err)
 	}
-	profile, err := profileToExtend("", out)
+	profile, err := importers.ProfileToExtend("", out)
 	if err != nil {
 		return err
 	}
@@ -121,7 +122,7 @@ func (o *recordsOptions) recordCompletions(ctx context.Context, p *printer, path
 	}); err != nil {
 		return err
 	}
-	return printRecords(p, rec, out, replaced)
+	return importers.PrintRecords(importPrinter{p}, p.json, rec, out, replaced)
 }
 
 // readSamples reads the samples before the long work starts. Without --records it returns nil.

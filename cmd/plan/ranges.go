@@ -9,6 +9,7 @@ import (
 	"inferplan/executor/workers"
 	"inferplan/formats"
 	"inferplan/profiler"
+	"inferplan/profiler/modelinputs"
 )
 
 // Values of --ranges of plan profile.
@@ -66,7 +67,7 @@ func settlePlan(ctx context.Context, p *printer, profilePath string, budget time
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
-	if sharer.Operators, err = (&inputOptions{}).registerOperators(eng, profile); err != nil {
+	if sharer.Operators, err = (&modelinputs.Flags{}).RegisterOperators(eng, profile); err != nil {
 		return err
 	}
 

@@ -1,13 +1,9 @@
 package main
 
 import (
-	"bufio"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"reflect"
 	"strings"
 	"time"
@@ -16,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"inferplan/formats"
-	"inferplan/formats/document"
 	"inferplan/policy"
 	"inferplan/policy/conform"
 	"inferplan/policy/policies"
@@ -78,7 +73,7 @@ func runReplay(p *printer, o *replayOptions, path string) error {
 	if err != nil {
 		return err
 	}
-	log, err := openLog(path)
+	log, err := conform.OpenLogFile(path)
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
@@ -153,38 +148,6 @@ func (o *replayOptions) candidatePolicies(p *printer) ([]policy.Policy, error) {
 		list = append(list, pol)
 	}
 	return list, nil
-}
-
-// logFile is an open log. If the file is compressed with gzip, whatever its name, it is decompressed.
-type logFile struct {
-	io.Reader
-	io.Closer
-}
-
-// openLog opens an event log, plain or packed with gzip.
-func openLog(path string) (io.ReadCloser, error) {
-	f, err := os.Stdin, error(nil)
-	if path != document.Stdin {
-		f, err = os.Open(path)
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("no log %s\n  hint: plan simulate --event-log %s makes one, and so does plan serve", path, path)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if info, err := f.Stat(); err == nil && info.IsDir() {
-		return nil, errors.Join(&document.Error{File: path, Found: "a folder", Expected: "an event log"}, f.Close())
-	}
-	r := bufio.NewReader(f)
-	if magic, _ := r.Peek(2); string(magic) != "\x1f\x8b" {
-		return logFile{r, f}, nil
-	}
-	z, err := gzip.NewReader(r)
-	if err != nil {
-		return nil, errors.Join(&document.Error{File: path, Found: "a gzip file that cannot be unpacked: its beginning is damaged or cut off"}, f.Close())
-	}
-	return logFile{z, f}, nil
 }
 
 // namedValue is a field of an event or an action that is not zero.

@@ -10,6 +10,7 @@ import (
 	"inferplan/engine/worker"
 	"inferplan/executor/durable"
 	"inferplan/executor/durable/bolt"
+	"inferplan/formats/usage"
 )
 
 // newRescueCommand makes the verb rescue, which copies the readable requests of a damaged queue file into a new file.
@@ -65,7 +66,7 @@ func runRescue(p *printer, source, to, key string) error {
 	case errors.Is(err, bolt.ErrDamaged):
 		return withCode(exitEnvironment, err)
 	case err != nil:
-		return writeError(err)
+		return usage.MarkWriting(err)
 	}
 	if p.json {
 		err = p.printJSON(r)

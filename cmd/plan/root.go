@@ -68,6 +68,7 @@ func executeCommand(ctx context.Context, args []string, stdout, stderr io.Writer
 	if _, ours := errors.AsType[*exitError](err); !ours && root.Annotations[runningAnnotation] == "" {
 		err = usageErrorf("%w\n  usage: %s%s", usageError(cmd, err), cmd.UseLine(), spellingHint(cmd, err))
 	}
+	err = withRecognizedFile(cmd, err)
 	if msg := err.Error(); msg != "" {
 		fmt.Fprintln(stderr, "plan: "+msg)
 	}
@@ -161,7 +162,6 @@ Exit codes: 0 done; 1 a gate failed or diff found differences; 2 bad usage or in
 			for _, line := range slices.Compact(g.typedOldNames) {
 				p.printNote("note: %s", line)
 			}
-			openStdinForImports(cmd, args)
 			return firstError(g.checkStandardFiles(cmd, args), g.setDocumentLimit())
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -19,6 +19,7 @@ import (
 	"inferplan/executor/durable"
 	"inferplan/executor/durable/bolt"
 	"inferplan/executor/durable/jetstream"
+	"inferplan/formats/usage"
 )
 
 // serverOptions are the flags that name the servers of language models.
@@ -198,7 +199,7 @@ func (o *textOptions) setServeOptions(options *executor.ServeOptions) error {
 			return nil, withCode(exitEnvironment, fmt.Errorf("--queue: %w; read out what is left with plan rescue %[2]s -o left.db, or move it away and begin with none", err, o.queue.location))
 		}
 		if err != nil {
-			return nil, writeError(fmt.Errorf("--queue: %w", err))
+			return nil, usage.MarkWriting(fmt.Errorf("--queue: %w", err))
 		}
 		return s, nil
 	}

@@ -17,6 +17,7 @@ import (
 	"inferplan/planner"
 	"inferplan/planner/check"
 	"inferplan/planner/explain"
+	"inferplan/planner/inputs"
 	"inferplan/planner/kind"
 )
 
@@ -208,7 +209,7 @@ func (o *solveOptions) solveOrSettle(ctx context.Context, p *printer, solveOnce 
 		_, err := solveOnce()
 		return err
 	}
-	path, err := documentFile("profile", o.profile)
+	path, err := inputs.FindFile("profile", o.profile)
 	if err != nil {
 		return err
 	}
@@ -279,44 +280,44 @@ func (o *solveOptions) plannerOptions(in *planner.Inputs) (planner.Options, erro
 // solveInputs reads the documents. For a missing document it makes one from defaults, and returns a line that says
 // so.
 func solveInputs(o *solveOptions) (planner.Inputs, []string, error) {
-	r := &inputReader{planPath: o.outPath}
+	r := &inputs.Reader{PlanPath: o.outPath}
 	if len(o.measured) > 0 {
 		return o.servedInputs(r)
 	}
-	path, err := documentFile("profile", o.profile)
+	path, err := inputs.FindFile("profile", o.profile)
 	if err == nil && path == "" {
 		err = usageErrorf("no profile here (profile.json); type: plan profile MODEL.onnx")
 	}
 	if err == nil {
-		err = r.readProfile(path)
+		err = r.ReadProfile(path)
 	}
 	if err != nil {
-		return r.Inputs, nil, err
+		return r.Documents, nil, err
 	}
 	if o.runningPlan != "" {
 		if r.RunningPlan, err = readPlan(o.runningPlan); err != nil {
-			return r.Inputs, nil, err
+			return r.Documents, nil, err
 		}
-		if err := r.addFile("running", o.runningPlan); err != nil {
-			return r.Inputs, nil, err
+		if err := r.AddFile("running", o.runningPlan); err != nil {
+			return r.Documents, nil, err
 		}
 	}
 	cluster, err := o.readCluster(r)
 	if err != nil {
-		return r.Inputs, nil, err
+		return r.Documents, nil, err
 	}
 	workload, err := o.readWorkload(r)
-	return r.Inputs, slices.Concat(cluster, workload, r.unnamed), err
+	return r.Documents, slices.Concat(cluster, workload, r.Unnamed), err
 }
 
 // readCluster reads the cluster or, without one, takes this machine. assumptions says what was assumed.
-func (o *solveOptions) readCluster(r *inputReader) (assumptions []string, err error) {
-	path, err := documentFile("cluster", o.cluster)
+func (o *solveOptions) readCluster(r *inputs.Reader) (assumptions []string, err error) {
+	path, err := inputs.FindFile("cluster", o.cluster)
 	if err != nil {
 		return nil, err
 	}
 	if path != "" {
-		return nil, r.readCluster(path)
+		return nil, r.ReadCluster(path)
 	}
 	r.Cluster, assumptions, err = planner.LocalCluster(r.Profile, thisMachine())
 	return assumptions, withCode(exitUsage, err)
@@ -324,13 +325,13 @@ func (o *solveOptions) readCluster(r *inputReader) (assumptions []string, err er
 
 // readWorkload reads the workload or, without one, makes one of all models with the SLO. assumptions says what was
 // assumed.
-func (o *solveOptions) readWorkload(r *inputReader) (assumptions []string, err error) {
-	path, err := documentFile("workload", o.workload)
+func (o *solveOptions) readWorkload(r *inputs.Reader) (assumptions []string, err error) {
+	path, err := inputs.FindFile("workload", o.workload)
 	if err != nil {
 		return nil, err
 	}
 	if path != "" {
-		return nil, r.readWorkload(path)
+		return nil, r.ReadWorkload(path)
 	}
 	if o.runningPlan != "" && o.choices.textOf("slo") == "" {
 		if r.Workload = check.WorkloadOf(r.RunningPlan); r.Workload == nil {

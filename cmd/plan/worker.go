@@ -11,7 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"inferplan/engine/worker"
+	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/profiler/modelinputs"
 )
 
 type workerOptions struct {
@@ -55,9 +57,9 @@ The models lie here as well, in --models-dir; their hashes must be those of the 
 	f.StringVar(&o.token, "token-file", "", "file with the token that the server knows, too")
 	f.StringVar(&o.device, "device", "", "kind of the devices, as the plan names it")
 	f.IntVar(&o.count, "count", 1, "devices of that kind")
-	f.StringVar(&o.cpus, "cpus", "", "CPUs of the devices where they are CPU sets, such as 0-3,8; divided among them")
+	f.StringVar(&o.cpus, "cpus", "", "CPUs of the devices where they are CPU sets, such as 0-3,8; divided among them (default: as many threads as the kind says, on any CPU)")
 	f.StringVar(&o.models, "models-dir", "models", "folder with the models, NAME.onnx")
-	opsFlag(f, &o.ops, "library of custom operators that models of the server need (repeatable): its hash must be that of the plan")
+	modelinputs.DefineOperators(f, &o.ops, "library of custom operators that models of the server need (repeatable): its hash must be that of the plan")
 	f.StringVar(&o.host, "host", "", "name of this host (default its own)")
 	f.StringVar(&o.modelCache, "model-cache", document.Bytes(worker.DefaultCache).String(), modelCacheHelp)
 	f.BoolVar(&o.useTLS, "tls", false, "connect with TLS, and trust what this host trusts")
@@ -139,15 +141,16 @@ func runWorker(cmd *cobra.Command, p *printer, o *workerOptions) error {
 	if err != nil {
 		return err
 	}
-	operators, err := readOperators(o.ops)
+	operators, err := modelinputs.ReadOperators(o.ops)
 	if err != nil {
 		return err
 	}
+	threads, _ := formats.CPUThreads(o.device)
 
 	// Offer the devices until the end.
 	endsWellOnInterrupt(cmd.Context())
 	err = worker.Join(cmd.Context(), worker.JoinConfig{
-		Address: o.join, Token: []byte(token), TLS: secure, Host: o.host, Kind: o.device, Count: o.count, Models: o.models, CPUs: cpus, Operators: operators,
+		Address: o.join, Token: []byte(token), TLS: secure, Host: o.host, Kind: o.device, Count: o.count, Models: o.models, CPUs: cpus, Threads: threads, Operators: operators,
 		CacheBytes: cache, Silence: o.silence, Log: p.logger(),
 	})
 	if errors.Is(err, worker.ErrToken) || errors.Is(err, worker.ErrCertificate) {

@@ -22,8 +22,8 @@
 //
 // Frames and messages: frame.go, message.go, swap.go. The worker's side:
 // serve_linux.go, control_linux.go, stage_linux.go, stagetable.go, swap_linux.go, and the engines
-// onnx.go and replay_linux.go. The parent's side: process_linux.go,
-// memory_linux.go, slots.go, cache_linux.go. Measuring: engine_linux.go,
+// onnx.go and replay_linux.go. What a plan's stages load, and how they are cut out of files of models: planstages.go,
+// cutter.go. The parent's side: process_linux.go, memory_linux.go, slots.go, cache_linux.go. Measuring: engine_linux.go,
 // probe_linux.go. Other hosts: link.go, skew.go, joinserver_linux.go, joined_linux.go
 // and relay_linux.go in the server; join_linux.go, joinagent_linux.go and
 // joinswap_linux.go on the host; secrets.go on both.

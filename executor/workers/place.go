@@ -3,13 +3,10 @@ package workers
 import (
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"inferplan/engine"
-	"inferplan/engine/graph"
 	"inferplan/engine/worker"
 	"inferplan/executor/turn"
 	"inferplan/formats"
@@ -98,12 +95,15 @@ func workerCPUs(configured []int) ([]int, error) {
 // isRemote returns true if a device of the plan is on another host.
 func isRemote(t *policy.Tables, device int, o *Options) bool {
 	d := &t.Devices[device]
-	return int(t.KindCounts[d.Kind]-d.GPU) <= o.Remote[t.Kinds[d.Kind]]
+	return o.AllRemote || int(t.KindCounts[d.Kind]-d.GPU) <= o.Remote[t.Kinds[d.Kind]]
 }
 
 // checkRemote returns an error if the options ask for more devices of a kind on other hosts than the plan t has, for a
 // kind that it does not have, or for any without an address where their workers can join.
 func checkRemote(t *policy.Tables, o *Options) error {
+	if o.AllRemote && o.Lobby == nil {
+		return fmt.Errorf("%w: all devices are remote, and nowhere for workers to join (--join-listen)", turn.ErrPlan)
+	}
 	for _, kind := range slices.Sorted(maps.Keys(o.Remote)) {
 		k := slices.Index(t.Kinds, kind)
 		switch n := o.Remote[kind]; {
@@ -150,13 +150,13 @@ func planStages(plan *formats.Plan, t *policy.Tables, o *turn.Options, isOurs []
 		path := ""
 		if o.Engine != "replay" && hasWorkers(t, len(out), isOurs) {
 			var err error
-			if path, err = findModel(o.ModelsDir, m); err != nil {
-				return nil, err
+			if path, err = worker.FindModel(o.ModelsDir, m); err != nil {
+				return nil, fmt.Errorf("%w: %w", turn.ErrPlan, err)
 			}
 		}
 
 		// The tensors of the model, and the shapes for which it is prepared.
-		runsWhole := hasNoBatchAxis(m)
+		runsWhole := m.HasNoBatchAxis()
 		inputs, err := TensorSpecs(m.Inputs, runsWhole, "input")
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, &document.Error{Path: fmt.Sprintf("deployment[%d].inputs", mi), Found: err.Error()})
@@ -165,44 +165,22 @@ func planStages(plan *formats.Plan, t *policy.Tables, o *turn.Options, isOurs []
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, &document.Error{Path: fmt.Sprintf("deployment[%d].outputs", mi), Found: err.Error()})
 		}
-		var dims map[string][]int64
-		if o.Engine != "replay" && len(m.Inputs) > 0 {
-			dims = map[string][]int64{}
-			for _, t := range m.Inputs {
-				dims[t.Name] = t.Shape
-			}
-		}
-
 		// One load per stage.
-		values := inputValues(m)
-		for pi := range m.Pipelines {
+		for pi, specs := range worker.StageSpecs(m, path, o.Seed) {
 			p := &m.Pipelines[pi]
-			var inputCut *formats.Cut
-			for si := range p.Stages {
-				s := &p.Stages[si]
-				sp := stageLoad{model: int32(mi), isFirst: si == 0, isLast: si == len(p.Stages)-1, maxBatch: p.Batch}
-				sp.spec = worker.StageSpec{
-					ID: uint32(len(out)), Model: m.Model, Path: path, SHA256: m.SHA256,
-					From: s.Blocks[0], To: s.Blocks[1], Blocks: m.NumBlocks, MaxBatch: p.Batch,
-					FixedShapes: runsWhole, Seed: o.Seed, Dims: dims, Values: values,
-				}
-				if m.Bucket != nil {
-					sp.spec.File = m.Bucket.BaseModel
-				}
-				if inputCut != nil {
-					sp.spec.CutIn, sp.spec.FP16In = inputCut.Tensors, inputCut.DType == "FP16"
-				}
-				if s.Cut != nil {
-					sp.spec.CutOut, sp.spec.FP16Out = s.Cut.Tensors, s.Cut.DType == "FP16"
-				}
+			for si, spec := range specs {
+				spec.ID = uint32(len(out))
 				if o.Engine == "replay" {
-					for _, d := range s.InferUS {
-						sp.spec.InferNS = append(sp.spec.InferNS, int64(d.D()))
+					spec.Dims = nil
+					for _, d := range p.Stages[si].InferUS {
+						spec.InferNS = append(spec.InferNS, int64(d.D()))
 					}
-					sp.spec.Inputs, sp.spec.Outputs = replayTensors(inputs, inputCut), replayTensors(outputs, s.Cut)
+					spec.Inputs, spec.Outputs = inputs, replayTensors(outputs, p.Stages[si].Cut)
+					if si > 0 {
+						spec.Inputs = replayTensors(inputs, p.Stages[si-1].Cut)
+					}
 				}
-				out = append(out, sp)
-				inputCut = s.Cut
+				out = append(out, stageLoad{spec: spec, model: int32(mi), isFirst: si == 0, isLast: si == len(specs)-1, maxBatch: p.Batch})
 			}
 		}
 	}
@@ -221,18 +199,6 @@ func hasWorkers(t *policy.Tables, stage int, isOurs []bool) bool {
 	return len(devices) == 0 || isOurs[devices[0]]
 }
 
-// inputValues returns the values that the plan has for a model's inputs, by name: constants, which requests do not
-// bring, and values to warm up the other inputs with.
-func inputValues(m *formats.Deployed) map[string]graph.Literal {
-	out := map[string]graph.Literal{}
-	for _, t := range slices.Concat(m.Constants, m.Inputs) {
-		if len(t.Value) > 0 {
-			out[t.Name] = graph.Literal{Shape: []int64{}, Values: t.Value}
-		}
-	}
-	return out
-}
-
 // replayTensors returns the outputs or inputs of a stage for the engine replay, which has no models: those of the
 // model, or at a cut between stages one tensor of the bytes that the plan counts.
 func replayTensors(modelTensors []engine.Spec, cut *formats.Cut) []engine.Spec {
@@ -249,22 +215,6 @@ func replayTensors(modelTensors []engine.Spec, cut *formats.Cut) []engine.Spec {
 var datatypes = map[string]engine.DType{
 	"FP32": engine.F32, "FP16": engine.F16, "BF16": engine.BF16, "FP64": engine.F64, "INT64": engine.I64, "INT32": engine.I32, "INT16": engine.I16,
 	"INT8": engine.I8, "UINT64": engine.U64, "UINT32": engine.U32, "UINT16": engine.U16, "UINT8": engine.U8, "BOOL": engine.Bool,
-}
-
-// hasNoBatchAxis returns whether a model's inputs all have fixed shapes, without a dimension for the batch. Such a
-// model runs one request at a time, with exactly the declared shapes.
-func hasNoBatchAxis(m *formats.Deployed) bool {
-	for _, t := range m.Inputs {
-		if len(t.Shape) == 0 || t.Shape[0] < 1 {
-			return false
-		}
-	}
-	for i := range m.Pipelines {
-		if p := &m.Pipelines[i]; p.Batch > 1 || len(p.Stages) > 1 {
-			return false
-		}
-	}
-	return len(m.Inputs) > 0
 }
 
 // TensorSpecs returns a plan's tensors in the form of the engine. runsWhole says that the model has no dimension
@@ -315,31 +265,4 @@ func findOperators(plan *formats.Plan, o *turn.Options) ([]modelfile.OperatorLib
 		out[i].Path = path
 	}
 	return out, nil
-}
-
-// findModel returns the path of the file of model m in dir: NAME.onnx, or else the first file with the hash that the
-// plan has, so that a renamed model is found. A length bucket is made from the file of its base model. If there is none,
-// it returns turn.ErrPlan.
-func findModel(dir string, m *formats.Deployed) (string, error) {
-	name := m.Model
-	if m.Bucket != nil {
-		name = m.Bucket.BaseModel
-	}
-	path := filepath.Join(dir, name+".onnx")
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	files, err := filepath.Glob(filepath.Join(dir, "*.onnx"))
-	if err != nil {
-		return "", fmt.Errorf("%w: model %s: %w", turn.ErrPlan, m.Model, err)
-	}
-	slices.Sort(files)
-	if m.SHA256 != "" {
-		for _, f := range files {
-			if sum, err := document.Digest(f); err == nil && sum == m.SHA256 {
-				return f, nil
-			}
-		}
-	}
-	return "", fmt.Errorf("%w: model %s: neither %s nor a file of its hash among the %d models of %s; name the folder with --models-dir", turn.ErrPlan, m.Model, path, len(files), dir)
 }

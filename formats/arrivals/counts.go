@@ -74,7 +74,7 @@ func OpenCounts(path string, rng *rand.Rand, opt CountsOptions) (*Counts, error)
 	if err != nil {
 		return nil, err
 	}
-	c, err := newCounts(f, rng, opt)
+	c, err := ReadCounts(f, rng, opt)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -87,10 +87,10 @@ var timeColumns = map[string]time.Duration{"second": time.Second, "t_s": time.Se
 // otherColumns are known columns that hold neither counts nor a usable time.
 var otherColumns = []string{"day", "client", "active_clients", "rate_weighted_interarrival_cv", "interarrival_cv"}
 
-// newCounts reads the header of a file with counts of requests per interval, and returns the source that spreads them
+// ReadCounts reads the header of a file with counts of requests per interval, and returns the source that spreads them
 // over the intervals. The time between arrivals is exponential or, for another coefficient of variation CV, gamma. A
 // CV or scale of 0 stands for 1. The counts are multiplied by the scale.
-func newCounts(f *csvfile.File, rng *rand.Rand, opt CountsOptions) (*Counts, error) {
+func ReadCounts(f *csvfile.File, rng *rand.Rand, opt CountsOptions) (*Counts, error) {
 	switch {
 	case opt.Interval <= 0:
 		return nil, fmt.Errorf("reading counts from %s: the interval is %v, expected a positive duration such as 1s", f.Name, opt.Interval)

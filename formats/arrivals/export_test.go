@@ -15,7 +15,7 @@ func NewCounts(r io.Reader, name string, rng *rand.Rand, opt CountsOptions) (*Co
 	if err != nil {
 		return nil, err
 	}
-	return newCounts(f, rng, opt)
+	return ReadCounts(f, rng, opt)
 }
 
 // NewGaps is OpenGaps from an io.Reader; name is what errors call it.

@@ -25,5 +25,6 @@
 //     error.go                        Error: one finding, with a hint at what to do
 //     units.go, unit_bytes.go         times, latency targets and sizes
 //     option.go, values.go            options of a kind, and their chosen values
+//     tabletext.go                    counts and times as people read them
 //     schema.go                       JSON Schemas of documents with sections
 package document

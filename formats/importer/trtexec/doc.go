@@ -9,8 +9,9 @@
 //
 //	[{"count": 625}, {"name": "conv1 + relu1", "timeMs": 36.6, "averageMs": 0.0586, "medianMs": 0.0583, "percentage": 1.2}, …]
 //
-// computeMs, name, count, timeMs, averageMs and medianMs are read; TensorRT 8.0 to 8.5 write no medianMs. Layers stand in
-// the order in which the engine runs them; timeMs is the sum over the iterations.
+// computeMs, h2dMs, d2hMs (inMs and outMs in TensorRT 7), name, count, timeMs, averageMs and medianMs are read; TensorRT
+// 8.0 to 8.5 write no medianMs. Layers stand in the order in which the engine runs them; timeMs is the sum over the
+// iterations. Fields that no version has are skipped and named.
 //
 // The package parses and checks; what becomes of the numbers is the profiler's decision.
 package trtexec

@@ -1,9 +1,14 @@
 package trtexec
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math"
+	"regexp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -110,14 +115,17 @@ func (list entries) layers() *Layers {
 	return l
 }
 
-// ReadLayers reads the layers that trtexec --exportProfile writes, with the time of each. Errors use name for the
-// file.
-func ReadLayers(r io.Reader, name string) (*Layers, error) {
+// layerFields are the fields of entries of layers.
+var layerFields = []string{"count", "name", "timeMs", "averageMs", "medianMs", "percentage"}
+
+// ReadLayers reads the layers that trtexec --exportProfile writes, with the time of each. unknown are the fields of
+// entries that no version of trtexec writes, as far as is known. Errors use name for the file.
+func ReadLayers(r io.Reader, name string) (layers *Layers, unknown []string, err error) {
 	var list entries
-	if err := read(r, name, "a list of layers, as trtexec --exportProfile writes it", &list); err != nil {
-		return nil, err
+	if unknown, err = read(r, name, "a list of layers, as trtexec --exportProfile writes it", &list, layerFields); err != nil {
+		return nil, nil, err
 	}
-	return list.layers(), nil
+	return list.layers(), unknown, nil
 }
 
 // Limits: bytes of an uncompressed file, and milliseconds of a time (an hour).
@@ -126,20 +134,53 @@ const (
 	maxMillis = 3.6e6
 )
 
-// read reads a JSON file of trtexec, plain or compressed with gzip, into target.
-func read(r io.Reader, name, expected string, target any) error {
+// read reads a JSON file of trtexec, plain or compressed with gzip, into target. It returns the fields of its entries
+// that are not known.
+func read(r io.Reader, name, expected string, target any, known []string) ([]string, error) {
 	f, err := csvfile.New(r, name)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	err = document.ReadJSON(f, name, expected, maxBytes, document.SomeFields, target)
+	var text bytes.Buffer
+	err = document.ReadJSON(io.TeeReader(f, &text), name, expected, maxBytes, document.SomeFields, target)
 	for _, e := range document.Findings(err) {
 		if e.Path == "" && e.Hint == "" { // a layer's name with a quote breaks the file
 			e.Hint = "trtexec does not escape names and writes nan where nothing ran"
 		}
 	}
-	return err
+	if err != nil {
+		return nil, err
+	}
+	return unknownFields(text.Bytes(), known), nil
 }
+
+// unknownFields returns the names of fields of a list of objects that are not known, sorted.
+func unknownFields(text []byte, known []string) []string {
+	var list []map[string]json.RawMessage
+	if json.Unmarshal(text, &list) != nil {
+		return nil // what our own reader takes beyond JSON has no further fields that matter
+	}
+	unknown := map[string]bool{}
+	for _, entry := range list {
+		for field := range entry {
+			if !slices.Contains(known, field) {
+				unknown[field] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(unknown))
+}
+
+// HasLayers reports whether a file that begins with head is one of --exportProfile.
+func HasLayers(head []byte) bool { return layersHead.Match(head) }
+
+// HasTimes reports whether a file that begins with head is one of --exportTimes.
+func HasTimes(head []byte) bool { return timesHead.Match(head) }
+
+var (
+	layersHead = regexp.MustCompile(`^\s*\[\s*\{\s*"count"\s*:`)
+	timesHead  = regexp.MustCompile(`^\s*\[\s*\{[^}]*"computeMs"\s*:`)
+)
 
 // findingAt returns a finding about a field of the entry at index i, or about the list if i is -1.
 func findingAt(i int, field, found, expected string) error {

@@ -40,18 +40,18 @@ func TestReadTimes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{"plain": goodTimes, "packed": packed.String()} {
-		got, err := ReadTimes(strings.NewReader(text), "t.json")
+		got, _, err := ReadTimes(strings.NewReader(text), "t.json")
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if !slices.Equal(got, []time.Duration{1250 * time.Microsecond, 1300 * time.Microsecond}) {
+		if us := time.Microsecond; !slices.Equal(got, []Inference{{40 * us, 1250 * us, 10 * us}, {50 * us, 1300 * us, 20 * us}}) || got[0].Total() != 1300*us {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
 }
 
 func TestReadLayers(t *testing.T) {
-	got, err := ReadLayers(strings.NewReader(goodLayers), "p.json")
+	got, _, err := ReadLayers(strings.NewReader(goodLayers), "p.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,16 +109,16 @@ func TestErrorsNameThePlace(t *testing.T) {
 	} {
 		var err error
 		if c.layers {
-			_, err = ReadLayers(strings.NewReader(c.text), "x.json")
+			_, _, err = ReadLayers(strings.NewReader(c.text), "x.json")
 		} else {
-			_, err = ReadTimes(strings.NewReader(c.text), "x.json")
+			_, _, err = ReadTimes(strings.NewReader(c.text), "x.json")
 		}
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%.60q: %v\nwant %s", c.text, err, c.want)
 		}
 	}
 	many := strings.NewReader(`[{"count":1}` + strings.Repeat(`,{"name":"l","timeMs":1,"averageMs":1}`, MaxLayers+1) + `]`)
-	if _, err := ReadLayers(many, "x.json"); err == nil || !strings.Contains(err.Error(), "5001 layers") {
+	if _, _, err := ReadLayers(many, "x.json"); err == nil || !strings.Contains(err.Error(), "5001 layers") {
 		t.Errorf("%v", err)
 	}
 }
@@ -130,13 +130,13 @@ func FuzzRead(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		times, err := ReadTimes(bytes.NewReader(data), "x.json")
+		times, _, err := ReadTimes(bytes.NewReader(data), "x.json")
 		if err == nil {
-			if len(times) == 0 || slices.Min(times) < 0 {
+			if len(times) == 0 || slices.ContainsFunc(times, func(x Inference) bool { return min(x.HostToDevice, x.Compute, x.DeviceToHost) < 0 }) {
 				t.Fatalf("%+v", times)
 			}
 		}
-		layers, lerr := ReadLayers(bytes.NewReader(data), "x.json")
+		layers, _, lerr := ReadLayers(bytes.NewReader(data), "x.json")
 		if lerr == nil && (layers.Count < 1 || layers.Total() <= 0) {
 			t.Fatalf("%+v", layers)
 		}
@@ -150,4 +150,15 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Fields that trtexec never wrote are named; older names of copies are read.
+func TestFieldsThatAreNotKnownAreNamed(t *testing.T) {
+	times, unknown, err := ReadTimes(strings.NewReader(`[{"startInMs":0,"inMs":0.5,"computeMs":1,"outMs":0.25,"energyMj":3},{"computeMs":1,"b":[1]}]`), "t.json")
+	if err != nil || !slices.Equal(unknown, []string{"b", "energyMj"}) || times[0] != (Inference{500 * time.Microsecond, time.Millisecond, 250 * time.Microsecond}) {
+		t.Errorf("%+v, %q, %v", times, unknown, err)
+	}
+	if !HasTimes([]byte(goodTimes)) || HasTimes([]byte(goodLayers)) || !HasLayers([]byte(goodLayers)) || HasLayers([]byte(goodTimes)) {
+		t.Error("files are taken for each other")
+	}
 }

@@ -19,9 +19,9 @@ var histogram = []float64{0, .024, .371, .134, 0, 0, 0, 0, .104, .367}
 // the lateness that the percentile allows, and no range grows without end. On
 // eight devices with INFERPLAN_LONG.
 func TestOverRequestsIsNoLessAccurate(t *testing.T) {
-	fleets := []int{2, 6}
+	fleets := []int{3}
 	if long {
-		fleets = append(fleets, 8)
+		fleets = append(fleets, 2, 6, 8)
 	}
 	for _, devices := range fleets {
 		p := llama4.problem(t, devices, 10)

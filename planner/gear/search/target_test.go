@@ -54,8 +54,8 @@ func TestGoalsAgree(t *testing.T) {
 // A lower target is not slower, and weights matter: what the measured requests
 // see is what the target means. With INFERPLAN_LONG it is told what Zipf weights would promise.
 func TestTargetOnHistogram(t *testing.T) {
-	p := llama4.problem(t, 6, 10)
-	p.SLO, p.TargetAccuracy = 0, .62
+	p := llama4.problem(t, 4, 10)
+	p.SLO, p.TargetAccuracy = 0, .60
 	p.RangeWeights = cascades.HistogramWeights([]float64{0, 0, .18, .12, .07, .05, .06, .08, .08, .36}) // heavy at the top, as the published trace
 	s := solver(t)
 	real, err := Solve(context.Background(), p, s, Options{Seed: 1})
@@ -63,8 +63,8 @@ func TestTargetOnHistogram(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("planned with the histogram: accuracy %.4f, worst p95 %.0f ms", real.Accuracy, real.Value)
-	if real.Accuracy < .62 {
-		t.Errorf("accuracy %.4f, expected .62", real.Accuracy)
+	if real.Accuracy < .60 {
+		t.Errorf("accuracy %.4f, expected .60", real.Accuracy)
 	}
 	if long {
 		zipf := *p
@@ -78,14 +78,14 @@ func TestTargetOnHistogram(t *testing.T) {
 			seen += p.RangeWeights[r] * guess.Gears[r].Accuracy
 		}
 		t.Logf("with Zipf: %.4f promised, %.4f on the histogram, %.0f ms", guess.Accuracy, seen, guess.Value)
-		if guess.Accuracy < .62 {
-			t.Errorf("accuracy %.4f with Zipf, expected .62", guess.Accuracy)
+		if guess.Accuracy < .60 {
+			t.Errorf("accuracy %.4f with Zipf, expected .60", guess.Accuracy)
 		}
 	}
 	low := *p
-	low.TargetAccuracy = .60
+	low.TargetAccuracy = .58
 	if easy, err := Solve(context.Background(), &low, s, Options{Seed: 1}); err != nil || easy.Value > latencyStep*real.Value {
-		t.Errorf("accuracy .60: %+v, %v, expected no more than %.0f ms", easy, err, real.Value)
+		t.Errorf("accuracy .58: %+v, %v, expected no more than %.0f ms", easy, err, real.Value)
 	}
 }
 

@@ -111,7 +111,7 @@ func interruptEverywhere(t *testing.T, in planner.Inputs) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const points = 10
+	const points = 6
 	all, plans := math.MaxInt-never.remainingChecks, 0
 	for k := 1; k <= points; k++ {
 		res, err := planner.Solve(newEndsAfter((all-1)*k/points), in, planner.Options{}, highs.Solver{}, nil)

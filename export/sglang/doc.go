@@ -1,0 +1,2 @@
+// Package sglang exports queue plans as servers of SGLang.
+package sglang

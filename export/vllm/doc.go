@@ -1,0 +1,2 @@
+// Package vllm exports queue plans as servers of vLLM.
+package vllm

@@ -1,0 +1,2 @@
+// Package blocks imports block latencies and cut sizes in CSV (formats/importer/blocks) into a profile.
+package blocks

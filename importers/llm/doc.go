@@ -1,0 +1,2 @@
+// Package llm imports measurements of language models (formats/importer/llmruns) into a profile.
+package llm

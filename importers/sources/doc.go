@@ -1,0 +1,2 @@
+// Package sources lists the importers of plan import.
+package sources

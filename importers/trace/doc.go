@@ -1,0 +1,2 @@
+// Package trace imports arrivals in CSV, single requests or counts, into a request trace.
+package trace

@@ -1,0 +1,131 @@
+package transitions
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/formats/csvfile"
+	"inferplan/formats/document"
+)
+
+// text writes ways on a line each.
+func text(d *formats.Transitions) string {
+	var b strings.Builder
+	for _, a := range d.Applications {
+		for _, w := range a.Paths {
+			fmt.Fprintf(&b, "%s %dx %d:", a.Application, w.Count, w.KnownTasks)
+			for _, t := range w.Tasks {
+				fmt.Fprintf(&b, " %s%v", t.Model, t.Reads)
+			}
+			b.WriteString("\n")
+		}
+	}
+	return b.String()
+}
+
+func spanText(trace, id, parent, name, model string, start, end int) string {
+	attributes := ""
+	if model != "" {
+		attributes = fmt.Sprintf(`,"attributes":[{"key":"gen_ai.request.model","value":{"stringValue":%q}},{"key":"n","value":{"intValue":"3"}}]`, model)
+	}
+	return fmt.Sprintf(`{"traceId":%q,"spanId":%q,"parentSpanId":%q,"name":%q,"startTimeUnixNano":"%d","endTimeUnixNano":"%d"%s}`, trace, id, parent, name, start, end, attributes)
+}
+
+func recorded(spans ...string) string {
+	return `{"resourceSpans":[{"resource":{},"scopeSpans":[{"spans":[` + strings.Join(spans, ",") + `]}]}]}` + "\n"
+}
+
+func TestSpansMakePaths(t *testing.T) {
+	var in strings.Builder
+	for _, trace := range []string{"a", "b"} {
+		in.WriteString(recorded(
+			spanText(trace, "0", "", "answer", "", 0, 100),
+			spanText(trace, "1", "0", "call", "see", 1, 10),
+			spanText(trace, "2", "0", "call", "see", 1, 12),
+			spanText(trace, "3", "0", "call", "reply", 13, 30),
+		))
+		in.WriteString(recorded(spanText(trace, "4", "0", "agent", "draw", 31, 60), spanText(trace, "5", "4", "inner", "draw-small", 32, 50)))
+	}
+	in.WriteString(recorded(spanText("c", "9", "", "other", "", 0, 5)))
+	r := NewRecorder()
+	n, err := ReadSpans(strings.NewReader(in.String()), "spans.json", "", r)
+	d := r.Document()
+	if err != nil || n != 2 {
+		t.Errorf("%d traces, %v", n, err)
+	}
+	if err := d.Validate(); err != nil {
+		t.Error(err)
+	}
+	if want := "answer 2x 2: see[] see[] reply[2 1] draw-small[1]\n"; text(d) != want {
+		t.Errorf("found\n%sexpected\n%s", text(d), want)
+	}
+	for _, bad := range []string{"", "[", `{"resourceSpans":7}`, recorded(spanText("a", "1", "", "x", "", 0, 1)), `{"resourceSpans":[{"scopeSpans":[{"spans":[{"startTimeUnixNano":"x"}]}]}]}`} {
+		if _, err := ReadSpans(strings.NewReader(bad), "spans.json", "", NewRecorder()); err == nil || !strings.Contains(err.Error(), "spans.json") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+func TestSessionsMakePaths(t *testing.T) {
+	for _, c := range []struct{ name, in, want string }{
+		{"without ends calls follow each other", "t_s,session,model\n0,a,plan\n5,a,search\n6,b,plan\n9,a,answer\n40,a,plan\n41,b,x\n", "agent 2x 1: plan[]\nagent 1x 1: plan[] search[1] answer[1]\nagent 1x 1: x[]\n"},
+		{"with ends some run at once", "t_us,end_us,session,model,application\n0,10,a,plan,chat\n11,20,a,search,chat\n11,25,a,search,chat\n30,31,a,answer,chat\n", "chat 1x 1: plan[] search[1] search[2] answer[2 1]\n"},
+		{"hints say what is read", "t_s,session,model,id,reads\n0,a,plan,1,\n1,a,search,2,1\n2,a,answer,3,1 2\n", "agent 1x 1: plan[] search[1] answer[2 1]\n"},
+	} {
+		f, err := csvfile.New(strings.NewReader(c.in), "trace.csv")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := NewRecorder()
+		if _, err := ReadSessions(f, "agent", 10*time.Second, r); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		if d := r.Document(); text(d) != c.want || d.Validate() != nil {
+			t.Errorf("%s: found\n%sexpected\n%s%v", c.name, text(d), c.want, d.Validate())
+		}
+	}
+}
+
+func FuzzSpans(f *testing.F) {
+	f.Add(recorded(spanText("a", "1", "", "x", "m", 0, 1), spanText("a", "2", "1", "y", "n", 1, 0)))
+	f.Add(`{"resourceSpans":[]}`)
+	f.Fuzz(func(t *testing.T, in string) {
+		r := NewRecorder()
+		if _, err := ReadSpans(strings.NewReader(in), "x", "", r); err != nil {
+			return
+		}
+		d := r.Document()
+		data, err := document.Marshal(d)
+		if err != nil {
+			return // a name that no recorded may have
+		}
+		if _, _, err := formats.Decode(data, "x.json"); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func FuzzSessions(f *testing.F) {
+	f.Add("t_s,session,model\n0,a,plan\n5,a,search\n")
+	f.Add("t_us,end_us,session,model,id,reads\n0,10,a,plan,1,\n1,2,a,b,2,1 1 7\n")
+	f.Fuzz(func(t *testing.T, in string) {
+		file, err := csvfile.New(bytes.NewReader([]byte(in)), "x.csv")
+		if err != nil {
+			return
+		}
+		r := NewRecorder()
+		if _, err := ReadSessions(file, "", time.Second, r); err != nil {
+			return
+		}
+		if data, err := document.Marshal(r.Document()); err == nil {
+			if _, _, err := formats.Decode(data, "x.json"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}

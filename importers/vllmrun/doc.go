@@ -1,0 +1,2 @@
+// Package vllmrun imports a run of a vLLM server, with its requests, into a profile.
+package vllmrun
