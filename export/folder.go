@@ -17,6 +17,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/formats/usage"
 )
 
 // Folder holds the files of an export until they are saved, and what its README says.
@@ -103,7 +104,7 @@ const catalogFormat = "inferplan.export/v1"
 
 // Save writes the folder to dir, which it makes, completely or not at all, and returns the paths of all files. If dir
 // holds an earlier export, it is replaced. If it holds anything else, or a file that was edited since the earlier
-// export, Save returns a UsageError and changes nothing, unless force is true.
+// export, Save returns a usage.Error and changes nothing, unless force is true.
 func (f *Folder) Save(target *Target, source *Source, dir string, force bool) ([]string, error) {
 	if !force {
 		if err := checkReplaceable(dir); err != nil {
@@ -176,7 +177,7 @@ func replaceFolder(dir, temporary string) error {
 	return os.RemoveAll(old)
 }
 
-// checkReplaceable returns a UsageError if the folder dir holds something that an export would destroy: files that no
+// checkReplaceable returns a usage.Error if the folder dir holds something that an export would destroy: files that no
 // earlier export wrote, or files that were edited since.
 func checkReplaceable(dir string) error {
 	entries, err := os.ReadDir(dir)
@@ -184,13 +185,13 @@ func checkReplaceable(dir string) error {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0:
 		return nil
 	case err != nil:
-		return &UsageError{err}
+		return &usage.Error{Err: err}
 	}
 	const hint = "\n  hint: name another folder, or use --force to replace all of it"
 	var earlier catalog
 	data, err := os.ReadFile(filepath.Join(dir, catalogName))
 	if err != nil || json.Unmarshal(data, &earlier) != nil || earlier.Format != catalogFormat {
-		return &UsageError{fmt.Errorf("%s: found a folder with other files, expected none or an earlier export%s", dir, hint)}
+		return &usage.Error{Err: fmt.Errorf("%s: found a folder with other files, expected none or an earlier export%s", dir, hint)}
 	}
 	return filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -205,7 +206,7 @@ func checkReplaceable(dir string) error {
 			return err
 		}
 		if earlier.Files[filepath.ToSlash(relative)] != digest {
-			return &UsageError{fmt.Errorf("%s was added or edited after it was exported%s", name, hint)}
+			return &usage.Error{Err: fmt.Errorf("%s was added or edited after it was exported%s", name, hint)}
 		}
 		return nil
 	})

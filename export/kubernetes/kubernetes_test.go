@@ -15,6 +15,7 @@ import (
 
 	"inferplan/export"
 	"inferplan/formats"
+	"inferplan/formats/usage"
 	"inferplan/policy/policies"
 )
 
@@ -139,7 +140,7 @@ func TestRefused(t *testing.T) {
 		{"plan-queue.v2.json", []string{"--server", "0=http://a", "--server", "1=http://a", "--worker-memory", "1GiB"}, "here it does nothing"},
 	} {
 		_, err := exported(t, newSource(t, compat+c.plan), c.flags...)
-		if _, usage := err.(*export.UsageError); !usage || !strings.Contains(err.Error(), c.want) {
+		if _, usage := err.(*usage.Error); !usage || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s %v: %v, expected a usage error with %q", c.plan, c.flags, err, c.want)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"inferplan/export"
+	"inferplan/formats/usage"
 )
 
 // Variants of the deployment.
@@ -111,7 +112,7 @@ type file struct {
 func (o *options) addFiles(source *export.Source, folder *export.Folder) error {
 	m, err := o.newManifests(source)
 	if err != nil {
-		return &export.UsageError{Err: err}
+		return &usage.Error{Err: err}
 	}
 	for _, f := range m.files() {
 		text, err := fill(f.template, f.data)
