@@ -39,6 +39,7 @@ type Panel struct {
 
 // Figure is panels above each other with one horizontal axis.
 type Figure struct {
+	Legend     []string    // names that come first in the legend, so that they have the same colours in several figures
 	Horizontal string      // the label of the axis
 	Ticks      []plot.Tick // of the horizontal axis; nil lets the plot choose
 	Panels     []Panel
@@ -84,7 +85,7 @@ func Panels(horizontal string, panels []Panel) ([]byte, error) {
 
 // Names returns the names of lines that the figure's legend has, each once, in the order of their colours.
 func (f *Figure) Names() []string {
-	var names []string
+	names := slices.Clone(f.Legend)
 	for _, panel := range f.Panels {
 		for _, line := range panel.Lines {
 			if line.Name != "" && !slices.Contains(names, line.Name) {
