@@ -10,7 +10,7 @@
 //	cputime    CPU time of this process                 nothing of ours
 //	engine     what executes models                     formats
 //	profiler   engines measured into profiles           engine, formats
-//	importers  files of other tools into documents       engine, formats, policy, profiler
+//	importers  files of other tools into documents       engine, formats, planner, policy, profiler
 //	policy     decisions at run time                    formats, solver/stoch
 //	pages      pages and pictures for people             formats
 //	sim        virtual time                             policy, formats

@@ -27,7 +27,7 @@ var doors = map[string][]string{
 	"executor":  {"engine", "policy", "formats"},
 	"export":    {"engine", "formats"},
 	"formats":   {},
-	"importers": {"engine", "formats", "policy", "profiler"},
+	"importers": {"engine", "formats", "planner", "policy", "profiler"},
 	"pages":     {"formats"},
 	"planner":   {"cputime", "solver", "sim", "policy", "formats"},
 	"policy":    {"formats", "solver/stoch"},

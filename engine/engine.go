@@ -37,9 +37,10 @@ type Submodel struct {
 	From, To, Blocks int
 	Inputs, Outputs  []Spec
 	WeightBytes      int64
-	Nodes            int    // operators inside, constants aside
-	ONNX             []byte // the stand-alone model; empty for the replay engine
-	Folder           string // folder of the files that hold its weights; empty if it has none
+	Nodes            int      // operators inside, constants aside
+	ONNX             []byte   // the stand-alone model; empty for the replay engine
+	Folder           string   // folder of the files that hold its weights; empty if it has none
+	WeightFiles      []string // the files there that its ONNX bytes name, with slashes
 }
 
 // Options are the options of Load. Profiles and plans assume the zero value.

@@ -187,6 +187,8 @@ func prepareJob(c *turn.Core, req *oip.Request) (*turn.Job, error) {
 		return nil, refusal
 	}
 
+	j.Trace = req.Trace
+
 	// Find the request's tensors.
 	for i := range m.Inputs {
 		in := &m.Inputs[i]

@@ -250,6 +250,7 @@ func TestRemoteDevicesThatCannotBe(t *testing.T) {
 		"too many":     func(o *Options) { o.Remote = map[string]int{"cpu-b": 4} },
 		"negative":     func(o *Options) { o.Remote = map[string]int{"cpu-b": -1} },
 		"no lobby":     func(o *Options) { o.Lobby = nil },
+		"none for all": func(o *Options) { o.Lobby, o.Remote, o.AllRemote = nil, nil, true },
 	} {
 		o := hostsOptions(b)
 		spoil(&o)
@@ -259,7 +260,7 @@ func TestRemoteDevicesThatCannotBe(t *testing.T) {
 	}
 	o := hostsOptions(b)
 	// None of this machine's own, whose start the time-out would catch, too.
-	o.Remote = map[string]int{"cpu-a": 3, "cpu-b": 3}
+	o.Remote, o.AllRemote = nil, true
 	o.StartTimeout = 100 * time.Millisecond
 	if _, err := New(context.Background(), plan, o); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "plan worker --join") {
 		t.Errorf("nobody joins: %v", err)

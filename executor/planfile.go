@@ -25,6 +25,7 @@ type planFile struct {
 	inForce    string      // hash of the plan in force
 	hashedInfo fs.FileInfo // state of the file when it was hashed last
 	hash       string      // hash of the file then
+	tried      string      // hash of the plan that changed returned true for, while it is not in force
 }
 
 // read returns the plan in the file and the file's SHA-256. The file is hashed before and after it is read; if it was
@@ -64,6 +65,9 @@ func (f *planFile) setInForce(hash string) {
 func (f *planFile) differs() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.path == document.Stdin {
+		return false // it cannot change
+	}
 	info, err := os.Stat(f.path)
 	if err != nil {
 		f.hashedInfo = nil
@@ -77,6 +81,22 @@ func (f *planFile) differs() bool {
 		f.hashedInfo = info
 	}
 	return f.hash != f.inForce
+}
+
+// changed returns true once for each plan that the file has and that is not in force. A file that cannot be read has
+// none.
+func (f *planFile) changed() bool {
+	differs := f.differs()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	triedBefore := f.tried
+	switch {
+	case !differs:
+		f.tried = ""
+	case f.hashedInfo != nil:
+		f.tried = f.hash
+	}
+	return f.tried != "" && f.tried != triedBefore
 }
 
 // series returns the gauge that shows whether the file differs.

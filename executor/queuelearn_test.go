@@ -51,6 +51,11 @@ func TestQueuesLearnLengths(t *testing.T) {
 			t.Errorf("the log lacks %q:\n%s", want, said)
 		}
 	}
+	var r formats.Report
+	c.Loop.CallInRound(func() { k.Report(&r) })
+	if len(r.Work) != 1 || r.Work[0].Model != "a" || r.Work[0].Device == "" || r.Work[0].Factor <= 0 || r.Work[0].PlannedUS <= 0 {
+		t.Errorf("the report has the work %+v, expected that of a", r.Work)
+	}
 	w := httptest.NewRecorder()
 	text.ServeLengths(w, httptest.NewRequest(http.MethodGet, "/lengths?of=a", nil), d.x.core.Load())
 	if lines := strings.Split(strings.TrimSpace(w.Body.String()), "\n"); len(lines) != 1+2*text.MinAnswers || lines[0] != "prompt_tokens,output_tokens" || !strings.HasSuffix(lines[1], ",60") {

@@ -67,6 +67,9 @@ type ServeOptions struct {
 	DrainDelay time.Duration
 	// DrainTimeout bounds the wait for accepted requests at the end and at a switch of plans. The default is 30 s.
 	DrainTimeout time.Duration
+	// WatchInterval is how often the plan's file is looked at: a file that was changed is switched to, as at a SIGHUP. 0
+	// means that it is not looked at.
+	WatchInterval time.Duration
 	// Record is a file to which the service times of the last plan are written at the end. It implies RecordService.
 	Record string
 	// OnReady is called once all servers listen.
@@ -83,7 +86,8 @@ type ServeOptions struct {
 type Addresses struct{ HTTP, GRPC, Metrics, Join, JoinPin string }
 
 // Serve serves a plan until ctx ends. It then refuses new requests, finishes the accepted ones within DrainTimeout,
-// and answers the rest with the reason draining. At a SIGHUP it reads the plan's file again and switches to the plan.
+// and answers the rest with the reason draining. At a SIGHUP, or when WatchInterval finds it changed, it reads the plan's
+// file again and switches to the plan.
 func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	if err := o.prepare(); err != nil {
 		return nil, err
@@ -139,6 +143,7 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.Door.Leaving = func() bool { return !x.Ready() }
 	if s.queue, err = text.NewFront(ctx, x.textHost(), &o.Queue, &o.Door); err != nil {
 		return nil, errors.Join(err, x.Close())
 	}
@@ -150,6 +155,9 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 			o.Log.Info("leaving: not ready, and requests are still taken", "for", o.DrainDelay)
 			x.notReady.Store(true)
 			s.queue.Unready()
+			if s.grpcServer != nil {
+				s.grpcServer.Leave()
+			}
 			return
 		}
 		x.draining.Store(true)
@@ -188,14 +196,21 @@ func (o *ServeOptions) prepare() error {
 	}
 	o.Door = *o.Door.WithDefaults()
 	o.OIP.Door = &o.Door
+	o.OIP.Tracer, o.Queue.Front.Tracer = o.CoreOptions.Tracer, o.CoreOptions.Tracer
 	return nil
 }
 
-// watchSignals runs while the plan is served: at every SIGHUP it switches to the plan that the file has, and tries
-// again, with pauses that double, after a failure that may pass. It returns nil when ctx has ended and then DrainDelay
+// watchSignals runs while the plan is served: at every SIGHUP, and whenever WatchInterval finds the file changed, it
+// switches to the plan that the file has, and tries again, with pauses that double, after a failure that may pass. It returns nil when ctx has ended and then DrainDelay
 // has passed, or the error of a server that has failed.
 func (s *servers) watchSignals(ctx context.Context, x *Executor, file *planFile, hup <-chan os.Signal) error {
 	wait, retry := s.opt.retryDelay, (<-chan time.Time)(nil)
+	var look <-chan time.Time
+	if s.opt.WatchInterval > 0 {
+		ticker := time.NewTicker(s.opt.WatchInterval)
+		defer ticker.Stop()
+		look = ticker.C
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -213,6 +228,11 @@ func (s *servers) watchSignals(ctx context.Context, x *Executor, file *planFile,
 		case <-hup:
 			wait = s.opt.retryDelay
 			retry = s.putInForce(ctx, x, file, wait)
+		case <-look:
+			if file.changed() {
+				wait = s.opt.retryDelay
+				retry = s.putInForce(ctx, x, file, wait)
+			}
 		case <-retry:
 			wait *= 2
 			retry = s.putInForce(ctx, x, file, wait)

@@ -37,7 +37,7 @@ type serving struct {
 	err      error
 }
 
-func serve(t testing.TB, plan *formats.Plan, o Options) (*serving, string) {
+func serve(t testing.TB, plan *formats.Plan, o Options, change ...func(*ServeOptions)) (*serving, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "plan.json")
 	writePlan(t, path, plan)
@@ -46,10 +46,14 @@ func serve(t testing.TB, plan *formats.Plan, o Options) (*serving, string) {
 	ready := make(chan Addresses, 1)
 	go func() {
 		defer close(s.done)
-		s.report, s.err = Serve(ctx, ServeOptions{
+		opt := ServeOptions{
 			Options: o, Plan: path, HTTP: ":0", GRPC: ":0", Metrics: ":0", DrainTimeout: 2 * time.Second, retryDelay: 10 * time.Millisecond,
 			OnReady: func(a Addresses) { ready <- a }, OnReloaded: func(err error) { s.reloaded <- err },
-		})
+		}
+		for _, f := range change {
+			f(&opt)
+		}
+		s.report, s.err = Serve(ctx, opt)
 	}()
 	select {
 	case s.Addresses = <-ready:
@@ -139,6 +143,62 @@ func TestServeReplayEndToEnd(t *testing.T) {
 		t.Errorf("report %+v", s.report)
 	}
 	conforms(t, plan, &log)
+}
+
+// A plan's file that is watched is switched to without a signal. A broken file is tried once.
+func TestServeWatchesThePlan(t *testing.T) {
+	const watched = 10 * time.Millisecond
+	s, path := serve(t, onePlan(time.Millisecond, 1, 1, patient), replayOptions(false), func(o *ServeOptions) { o.WatchInterval = watched })
+	replaced := func(content []byte) {
+		if err := os.WriteFile(path+".new", content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// One space more is another file with another hash.
+	for _, step := range []struct {
+		content []byte
+		ok      bool
+	}{{append(good, ' '), true}, {[]byte("{"), false}, {append(good, "  "...), true}} {
+		replaced(step.content)
+		if err := <-s.reloaded; (err == nil) != step.ok {
+			t.Errorf("%d bytes: %v, want success %v", len(step.content), err, step.ok)
+		}
+		select {
+		case err := <-s.reloaded:
+			t.Errorf("%d bytes were tried twice: %v", len(step.content), err)
+		case <-time.After(5 * watched):
+		}
+	}
+}
+
+// A server that leaves closes connections that clients would keep, so that they come to another one before it drains.
+func TestLeavingServerClosesConnections(t *testing.T) {
+	s, _ := serve(t, onePlan(time.Millisecond, 1, 1, patient), replayOptions(false), func(o *ServeOptions) { o.DrainDelay = 300 * time.Millisecond })
+	closes := func(path string) bool {
+		resp, err := http.Get("http://" + s.HTTP + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		return resp.Close
+	}
+	if closes("/v2/models/m") {
+		t.Error("a server that stays closes connections")
+	}
+	s.stop()
+	for code := 200; code == 200; { // until it says that it is not ready
+		code, _ = s.get(t, "http://"+s.HTTP+"/v2/health/ready")
+	}
+	if !closes("/v2/models/m") {
+		t.Error("a server that leaves keeps connections")
+	}
 }
 
 // Another host joins over TLS by the pin that the server tells, and its devices

@@ -331,6 +331,15 @@ type TokenReport struct {
 	PrefixHits *float64      `json:"prefix_hits,omitempty" check:"share"`     // share of prompts' tokens that were in a prefix cache, of all that were needed
 	KVInUse    *float64      `json:"kv_in_use,omitempty" check:"share"`       // share of KV memory, in the mean over instances and time
 	DeviceTime *DeviceTime   `json:"device_time,omitempty"`
+	Work       []WorkReport  `json:"work,omitempty"` // how long the work of requests took, as served
+}
+
+// WorkReport is how long the work of a language model took on a kind of device, of what was planned.
+type WorkReport struct {
+	Model     string          `json:"model"`
+	Device    string          `json:"device"`
+	Factor    float64         `json:"factor" check:"weight"` // its time over the planned one, as the policy has seen
+	PlannedUS document.Micros `json:"planned_us"`            // the observed work, in planned time
 }
 
 // ClassReport is one class of requests, over all models.

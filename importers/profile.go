@@ -42,6 +42,9 @@ func (r *Run) ExtendProfile(add func(*formats.Profile) error) (*formats.Profile,
 // one in the output file or, if there is no file, a new one.
 func ProfileToExtend(path, output string) (*formats.Profile, error) {
 	isNamed := path != ""
+	if !isNamed && output == ToStdout {
+		return emptyProfile(), nil
+	}
 	if !isNamed {
 		path = output
 	}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"inferplan/formats"
 	"inferplan/formats/document"
@@ -62,6 +63,79 @@ func OptionsOfPlan(p *formats.Plan) Options {
 		}
 	}
 	return o
+}
+
+// OptionsToReplan returns the options with which a plan was made, without those that simulation chose: for other times
+// and rates it chooses them anew. free names these.
+func OptionsToReplan(p *formats.Plan) (o Options, free []string) {
+	o = OptionsOfPlan(p)
+	m := MethodOf(p.Kind)
+	if m == nil || m.Tune == nil || p.Objective.Basis != formats.BasisSimulation {
+		return o, nil
+	}
+	for _, name := range m.Tuned {
+		if _, isSet := o.Values[name]; isSet {
+			delete(o.Values, name)
+			free = append(free, name)
+		}
+	}
+	return o, free
+}
+
+// WorkloadToReplan returns the workload that a plan states, without what simulation kept back of it. It is nil if plans of
+// the kind do not state it.
+func WorkloadToReplan(p *formats.Plan) *formats.Workload {
+	m := MethodOf(p.Kind)
+	if m == nil || m.WorkloadOf == nil {
+		return nil
+	}
+	w := m.WorkloadOf(p)
+	if m.WithoutReserves != nil && p.Objective.Basis == formats.BasisSimulation {
+		w = m.WithoutReserves(w)
+	}
+	return w
+}
+
+// WithPromisedSLOs returns the workload with the SLOs that a plan promises where it states multiples of latencies: those
+// of other times are other SLOs.
+func WithPromisedSLOs(w *formats.Workload, p *formats.Plan) *formats.Workload {
+	m := MethodOf(p.Kind)
+	if m == nil || m.RelaxWorkload == nil {
+		return w
+	}
+	promised := &kind.Relaxation{SLOs: map[string]time.Duration{}}
+	for _, s := range p.ServedModels() {
+		promised.SLOs[s.Key().String()] = s.SLOUS.D()
+	}
+	changed := *w
+	changed.Section = m.RelaxWorkload(w.Section, promised)
+	return &changed
+}
+
+// WithTraffic returns the workload with the rates at which a served plan was asked for, and lines that say what differs
+// from those that it was made for. It returns an error if the workload is for another kind of plan, or the report has no
+// requests.
+func WithTraffic(w *formats.Workload, t *kind.Traffic) (*formats.Workload, []string, error) {
+	wantedKind, field := w.WorkloadKind()
+	m := MethodOf(t.Running.Kind)
+	switch {
+	case wantedKind != t.Running.Kind:
+		return nil, nil, &document.Error{Path: field, Found: "a workload for plans of kind " + wantedKind, Expected: "one for the plan that was served, of kind " + t.Running.Kind}
+	case m == nil || m.WithTraffic == nil:
+		return nil, nil, kind.UnsupportedOption("measured", wantedKind, kindsWhere(func(m *kind.Method) bool { return m.WithTraffic != nil }), "give measured times alone")
+	case t.Report.Requests == 0:
+		return nil, nil, &document.Error{Path: "requests", Found: "0", Expected: "the report of a run with requests"}
+	}
+	changed := *w
+	section, lines := m.WithTraffic(w.Section, t)
+	changed.Section = section
+	return &changed, lines, nil
+}
+
+// MovesDevices reports whether plans of a kind start from one that runs. Others are made anew.
+func MovesDevices(kindName string) bool {
+	m := MethodOf(kindName)
+	return m != nil && m.CheckRunning != nil
 }
 
 // MethodFor returns the method for a workload: the one with the given name, else the one that

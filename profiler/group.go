@@ -243,10 +243,14 @@ func (g *jobGroup) samplePass(ctx context.Context, s *sampler, share int, places
 		if ctx.Err() == nil {
 			return err
 		}
-		// Keep the usable samples of interrupted probe sets. Finished ones are saved already.
+		// Keep the samples of interrupted probe sets. Finished ones are saved already.
 		usable := false
 		for _, set := range sets {
-			if set.stopReason == endInterrupted && set.roundCount >= interruptedRounds && set.loosestHalfWidth(g.run.options.Precision.Floor) <= interruptedLoose {
+			if set.stopReason != endInterrupted || set.roundCount == 0 {
+				continue
+			}
+			set.isPartial = set.roundCount < interruptedRounds || set.loosestHalfWidth(g.run.options.Precision.Floor) > interruptedLoose
+			if set.blockCount > 0 || !set.isPartial {
 				g.run.recordResult(owner[set], keys[set], set)
 				usable = true
 			}
@@ -259,8 +263,8 @@ func (g *jobGroup) samplePass(ctx context.Context, s *sampler, share int, places
 	return nil
 }
 
-// An interrupted measurement is kept if it has at least this many rounds and is this tight. Otherwise the next run
-// repeats it.
+// An interrupted measurement counts as finished if it has at least this many rounds and is this tight. Otherwise it is
+// kept with a note, and the next run repeats it. Of ranges it is not kept: they stand beside finished blocks.
 const (
 	interruptedRounds = 10
 	interruptedLoose  = 0.03

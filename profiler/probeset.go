@@ -27,6 +27,7 @@ type probeSet struct {
 
 	reference []time.Duration // times of the reference work, one after each round
 
+	isPartial    bool      // interrupted so early that the next run repeats it
 	triesGivenUp int       // number of tries that were repeated because the machine was busy
 	bestTry      *savedTry // the least busy try so far
 }

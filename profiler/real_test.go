@@ -150,7 +150,7 @@ func TestSqueezeNet(t *testing.T) {
 	}
 	cancel()
 	kept, err := formats.ReadProfile(out)
-	if err != nil || len(kept.Models[0].Measurements) != 2 {
+	if err != nil || len(kept.Models[0].Measurements) < 2 {
 		t.Errorf("after an interrupt: %v, %+v", err, kept)
 	}
 }

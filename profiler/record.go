@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"inferplan/engine"
 	"inferplan/formats"
@@ -123,9 +124,12 @@ func (r *runner) recordResult(j *modelJob, key measurementKey, set *probeSet) {
 	putDevice(r.profile, d)
 
 	// Note which numbers are not known well enough, and how busy the machine was. An empty note removes an older one.
-	subject := fmt.Sprintf("precision of %s on %s at share 1/%d, batch %d", j.info.name, r.dev.Kind, key.share, key.batch)
+	subject := r.precisionSubject(j, key)
 	note := ""
-	if loose := set.loosestHalfWidth(r.options.Precision.Floor); loose > r.options.Precision.HalfWidth {
+	if set.isPartial {
+		note = fmt.Sprintf("%s%s%d samples%s", subject, noteSep, set.roundCount, partialEnd)
+		r.progress.warn(j.info.name, note)
+	} else if loose := set.loosestHalfWidth(r.options.Precision.Floor); loose > r.options.Precision.HalfWidth {
 		note = fmt.Sprintf("%s: times are only known to ±%.1f %% (%d samples, stopped by %s)", subject, 100*loose, set.roundCount, set.stopReason)
 		r.progress.warn(j.info.name, note)
 	}
@@ -147,6 +151,21 @@ func (r *runner) recordResult(j *modelJob, key measurementKey, set *probeSet) {
 		note = fmt.Sprintf("%s: over all rounds the whole model took %.0f %% longer than in the quieter half, whose medians are given", subject, 100*r.maxDisturbance)
 	}
 	r.setNote(subject, note)
+}
+
+// precisionSubject returns the subject of the note about how well a measurement is known.
+func (r *runner) precisionSubject(j *modelJob, key measurementKey) string {
+	return fmt.Sprintf("precision of %s on %s at share 1/%d, batch %d", j.info.name, r.dev.Kind, key.share, key.batch)
+}
+
+// partialEnd ends the note about a measurement that was interrupted early.
+const partialEnd = " until it was interrupted; plan profile measures it again"
+
+// isPartial reports whether the profile says of a measurement that it was interrupted early.
+func (r *runner) isPartial(j *modelJob, key measurementKey) bool {
+	return slices.ContainsFunc(r.profile.Notes, func(n string) bool {
+		return strings.HasPrefix(n, r.precisionSubject(j, key)+noteSep) && strings.HasSuffix(n, partialEnd)
+	})
 }
 
 // insertModel puts a job's model into the profile, in place of an entry of the same name. Otherwise it is added

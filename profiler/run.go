@@ -253,7 +253,7 @@ func (r *runner) openModels(ctx context.Context) error {
 func (r *runner) planMeasurements() (skipped int) {
 	for _, j := range r.jobs {
 		for _, key := range r.requestedKeys(j) {
-			isHeld := j.hasProfileCut && j.entry.FindMeasurement(r.dev.Kind, key.share, key.batch) != nil
+			isHeld := j.hasProfileCut && j.entry.FindMeasurement(r.dev.Kind, key.share, key.batch) != nil && !r.isPartial(j, key)
 			// missingRanges reads measuresBlocks, so set it first.
 			j.measuresBlocks[key] = !r.options.Ranges.OnlyRanges && (r.options.Force || !isHeld)
 			if j.measuresBlocks[key] || len(r.missingRanges(j, key)) > 0 {

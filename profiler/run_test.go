@@ -259,7 +259,8 @@ func TestChangedFileAndChangedEngine(t *testing.T) {
 	}
 }
 
-// Ctrl-C keeps what is finished, in memory and on disk, and closes everything.
+// Ctrl-C keeps what was measured, in memory and on disk, and closes everything. What was interrupted early is noted and
+// measured again.
 func TestInterruptKeepsFinishedMeasurements(t *testing.T) {
 	for _, after := range []int{1, 30, 120, 150, 180, 210, 260, 400} {
 		eng := newFakeEngine(uniformModel("net", 6, 100*time.Microsecond), uniformModel("big", 6, 30*time.Second))
@@ -300,8 +301,14 @@ func TestInterruptKeepsFinishedMeasurements(t *testing.T) {
 			t.Errorf("after %d runs: %d measurements, and no file: %v", after, n, rerr)
 		}
 		// The next run makes the rest.
+		if after == 400 && (n == 0 || !slices.ContainsFunc(p.Notes, func(n string) bool { return strings.HasSuffix(n, partialEnd) })) {
+			t.Errorf("after %d runs: %d measurements and the notes %q, expected one of what was interrupted", after, n, p.Notes)
+		}
 		eng.onRun = nil
 		full := mustRun(t, o)
+		if slices.ContainsFunc(full.Notes, func(n string) bool { return strings.HasSuffix(n, partialEnd) }) {
+			t.Errorf("after %d runs, resumed: %q", after, full.Notes)
+		}
 		if len(full.Models) != 2 || len(full.Models[0].Measurements) != 2 || len(full.Models[1].Measurements) != 2 {
 			t.Errorf("after %d runs, resumed: %+v", after, full.Models)
 		}

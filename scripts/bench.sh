@@ -35,6 +35,7 @@ gate        | setup           | bench/gate/figures.json        | nice bench/gate
 chat        | build llama     | -                              | scripts/chat.sh | profile, solve, simulate and serve a chat on a real llama-server
 rag         | build llama     | -                              | scripts/rag.sh | the same for an embedder, passages and a generator
 hosts       | build           | -                              | scripts/hosts.sh | a plan over two hosts that loses one and takes it back (root)
+pods        | build           | bench/pods/figures.json        | bench/pods -figures $FIGURES | exported manifests, played: a pod lost, another plan, servers replaced (root)
 e2e         | build           | -                              | scripts/e2e.sh | independent clients against a served plan
 e2e-llm     | llama build     | -                              | scripts/e2e-llm.sh bench/llm/kills | queues in front of a real llama-server: swaps, evictions, kills
 openai      | openai          | -                              | env INFERPLAN_OPENAI=$PWD/third_party/openai go test -count=1 -v -run TestOpenAIClients ./executor/completions | the front end for text under OpenAI's own clients

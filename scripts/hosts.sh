@@ -55,7 +55,7 @@ fi
 
 # shellcheck disable=SC2086  # words of a command, or none
 $here "$plan" serve plan.json --http "127.0.0.1:$port" --grpc off --metrics off -o served.json \
-  --join-listen "$address:$((port + 3))" --join-token token.txt --join-cert join.pem --join-silence "$silence" --remote cpu-1=1 >/dev/null 2>serve.log &
+  --join-listen "$address:$((port + 3))" --join-token-file token.txt --join-cert join.pem --join-silence "$silence" --remote cpu-1=1 >/dev/null 2>serve.log &
 server=$!
 for _ in $(seq 100); do
   pin=$(grep -o -- '--tls-pin sha256:[0-9a-f]*' serve.log || true)
@@ -65,7 +65,7 @@ for _ in $(seq 100); do
 done
 start_host() {
   # shellcheck disable=SC2086
-  $there "$plan" worker --join "$address:$((port + 3))" --token token.txt $pin --silence "$silence" --device cpu-1 --cpus 0 --host far --models models >>host.log 2>&1 &
+  $there "$plan" worker --join "$address:$((port + 3))" --token-file token.txt $pin --silence "$silence" --device cpu-1 --cpus 0 --host far --models-dir models >>host.log 2>&1 &
   host=$!
 }
 start_host

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"time"
@@ -30,6 +31,9 @@ type Config struct {
 
 	// Duration ends the arrivals; the run then drains. If it is 0, the source ends them.
 	Duration time.Duration
+	// Cut, when it ends, ends the arrivals early: the run drains, and its result is that of a shorter Duration. If nil,
+	// nothing does.
+	Cut context.Context
 	// Warmup is how long arrivals run without being counted.
 	Warmup time.Duration
 	// Ingress passes from a request's arrival until the policy hears of it, Egress from the
@@ -115,6 +119,7 @@ type Result struct {
 	Generation        *GenerationResult // if language models are part of workflows, else nil
 	Tokens            *TokenResult      // for instances of language models, else nil
 	Transfers         Transfers         // between stages
+	CutAt             time.Duration     // when Config.Cut ended the arrivals; 0 if it did not
 	Probes            int64             // paths that the policy looked for; 0 if it does not count them
 	transferTimes     transferTimes
 	acc               *report.Accumulator

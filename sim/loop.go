@@ -31,6 +31,7 @@ type loop struct {
 	runTimeSavedAt time.Duration
 	pulledArrivals int64         // number of arrivals so far
 	firstArrivalAt time.Duration // arrival time of the first request
+	cutAt          time.Duration // when cfg.Cut ended the arrivals, or 0
 
 	hosts        []host
 	baseHost     *deviceHost // the first of the hosts
@@ -51,7 +52,8 @@ type loop struct {
 }
 
 // Run simulates one run to its end: after the last arrival everything that is under way is served or dropped. It
-// returns an error if the configuration, the policy or the arrivals are wrong, or ctx is cancelled.
+// returns an error if the configuration, the policy or the arrivals are wrong, or ctx is cancelled. If cfg.Cut ends
+// before anything was counted, it returns the error of that context.
 func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -139,6 +141,22 @@ func (l *loop) addHosts() {
 	}
 }
 
+// cutArrivals ends the arrivals before the one that would come next, as a Duration up to it does. If no arrival is
+// left, it changes nothing. If no request was counted until then, it returns the error of the context that ended.
+func (l *loop) cutArrivals() error {
+	if !l.agenda.arrivalPending {
+		return nil
+	}
+	cutAt := l.nextArrival.ArrivedAt
+	if l.pulledArrivals < 2 || cutAt <= l.cfg.Warmup {
+		return l.cfg.Cut.Err()
+	}
+	l.agenda.arrivalPending = false
+	l.cutAt, l.cfg.Duration = cutAt, cutAt
+	l.ledger.acc.EndAt(cutAt)
+	return nil
+}
+
 // run handles the entries of the agenda in order until none is left or an error ends the run. Every 256 entries it
 // looks whether ctx was cancelled.
 func (l *loop) run() error {
@@ -147,6 +165,11 @@ func (l *loop) run() error {
 		if l.events&0xff == 0 { // an event of thousands of devices takes a millisecond
 			if err := l.ctx.Err(); err != nil {
 				return err
+			}
+			if l.cfg.Cut != nil && l.cutAt == 0 && l.cfg.Cut.Err() != nil {
+				if err := l.cutArrivals(); err != nil {
+					return err
+				}
 			}
 		}
 		previous := l.agenda.now

@@ -41,6 +41,8 @@ type Scenario struct {
 	Verify           bool
 	// Service makes the service of a run from its seed. If nil, the times of the tables hold.
 	Service func(seed uint64) (Service, error)
+	// Cut ends the arrivals of a run early, see Config.Cut.
+	Cut context.Context
 	// Budget bounds the work of replications. If nil, it is unbounded. Copies of the scenario share it.
 	Budget *Budget
 
@@ -167,7 +169,7 @@ func (scenario *Scenario) config(src arrivals.Source, seed uint64) (Config, erro
 	}
 	cfg := Config{
 		Tables: scenario.Tables, Policy: runPolicy, Source: src, Duration: scenario.Duration, Warmup: scenario.Warmup,
-		Ingress: scenario.Ingress, Egress: scenario.Egress, FrontEnd: scenario.FrontEnd, FrontEndRuns: scenario.FrontEndRuns, FrontEndRunShare: scenario.FrontEndRunShare, Window: scenario.Window, Faults: scenario.Faults, Verify: scenario.Verify,
+		Ingress: scenario.Ingress, Egress: scenario.Egress, FrontEnd: scenario.FrontEnd, FrontEndRuns: scenario.FrontEndRuns, FrontEndRunShare: scenario.FrontEndRunShare, Cut: scenario.Cut, Window: scenario.Window, Faults: scenario.Faults, Verify: scenario.Verify,
 		PolicyName: name, Seed: seed, Load: scenario.Load, Slowdown: scenario.slowdown, Control: policies.NewControl(scenario.Tables),
 	}
 	if scenario.Service != nil {
@@ -184,17 +186,24 @@ func (scenario *Scenario) config(src arrivals.Source, seed uint64) (Config, erro
 //
 // If ctx is cancelled, Replicate returns the error together with the pooled result of the
 // first runs, as many as were complete, marked as interrupted. The result is nil if not even
-// the first run was complete.
+// the first run was complete. If scenario.Cut ends, no further runs begin, and the result is likewise
+// that of the complete runs; if there is none, it is that of the first run, which is shorter.
 func Replicate(ctx context.Context, scenario *Scenario, numRuns int) (*Result, error) {
 	if numRuns < 1 {
 		return nil, fmt.Errorf("simulating: %d runs, expected at least 1", numRuns)
 	}
 	results, err := scenario.replicate(ctx, nil, numRuns)
-	if err == nil {
+	complete := slices.IndexFunc(results, func(r *Result) bool { return r == nil || r.CutAt > 0 })
+	if err == nil && complete < 0 {
 		return poolResults(results), nil
 	}
-	complete := slices.Index(results, nil)
-	if !errors.Is(err, context.Canceled) || complete == 0 {
+	if err == nil {
+		err = context.Canceled
+	}
+	if complete == 0 && len(results) > 0 && results[0] != nil { // the first run was cut
+		complete = 1
+	}
+	if !errors.Is(err, context.Canceled) || complete <= 0 {
 		return nil, err
 	}
 	pooled := poolResults(results[:complete])
@@ -250,16 +259,23 @@ func (scenario *Scenario) replicate(ctx context.Context, earlier []*Result, numR
 		wg.Go(func() {
 			for run := range runNumbers {
 				results[run], errs[run] = scenario.run(ctx, run)
-				if errs[run] != nil {
+				if errs[run] != nil && (scenario.Cut == nil || scenario.Cut.Err() == nil) { // a cut run leaves the others
 					cancel()
 				}
 			}
 		})
 	}
+	var cut <-chan struct{} // blocks for ever without a cut
+	if scenario.Cut != nil {
+		cut = scenario.Cut.Done()
+	}
 feed:
 	for run := firstNew; run < numRuns; run++ {
 		select {
 		case runNumbers <- run:
+		case <-cut:
+			errs[run] = context.Canceled
+			break feed
 		case <-ctx.Done():
 			errs[run] = ctx.Err()
 			break feed

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
@@ -726,6 +727,56 @@ func TestInterruptedRuns(t *testing.T) {
 	if r, _ := found.Report(); !r.Interrupted || len(r.Curve) != 2 || r.MaxLoadFactor != nil || r.Models[0].MaxLoadFactor != nil {
 		t.Errorf("search: %+v", r)
 	}
+}
+
+// A run whose arrivals are cut gives the report of a run of that duration, and one that is cut before anything is
+// counted gives none.
+func TestCutRunEqualsShorterRun(t *testing.T) {
+	plan := policytest.Single(1, false, policytest.Model{Batch: 4, First: 10 * ms, SLO: 200 * ms, RPS: 90})
+	runCut := func(events int, warmup time.Duration) (*sim.Result, error) {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		sc := scenario(t, plan, 1, time.Hour)
+		sc.Cut, sc.Warmup = ctx, warmup
+		sc.Service = func(uint64) (sim.Service, error) {
+			return cancellingService{sim.ExactService(sc.Tables), &events, cancel}, nil
+		}
+		return sim.Replicate(context.Background(), sc, 1)
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		warmup := rapid.SampledFrom([]time.Duration{0, 300 * ms}).Draw(rt, "warmup")
+		got, err := runCut(rapid.IntRange(100, 2000).Draw(rt, "runs"), warmup)
+		if !errors.Is(err, context.Canceled) || got == nil {
+			rt.Fatalf("got %v, %v", got, err)
+		}
+		shorter := scenario(t, plan, 1, got.Report.DurationUS.D())
+		shorter.Warmup = warmup
+		want, err := sim.Replicate(context.Background(), shorter, 1)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		want.Report.Interrupted = true
+		if diff := cmp.Diff(want.Report, got.Report); diff != "" {
+			rt.Error(diff)
+		}
+	})
+	if got, err := runCut(1, time.Minute); got != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("cut within the warm-up: %v, %v", got, err)
+	}
+}
+
+// cancellingService cancels a context after some runs.
+type cancellingService struct {
+	sim.Service
+	runs   *int
+	cancel func()
+}
+
+func (s cancellingService) RunTime(stage, batch int32) time.Duration {
+	if *s.runs--; *s.runs == 0 {
+		s.cancel()
+	}
+	return s.Service.RunTime(stage, batch)
 }
 
 // shares returns one share of requests in time for every model of a scenario.

@@ -206,7 +206,7 @@ func (a *attack) onnx(r *instrument.Run) error {
 	if err := a.Run(r.Ctx, append([]string{"models", "write", "--dir", dir}, names...)...); err != nil {
 		return err
 	}
-	use := [][]string{{"profile", "FILE", "--budget", "100ms", "--batches", "1", "--blocks", "2", "--device", "cpu", "-o", "DIR/out.json"}}
+	use := [][]string{{"profile", "FILE", "--budget", "100ms", "--batches", "1", "--blocks", "2", "--on", "cpu", "-o", "DIR/out.json"}}
 	fetched := filepath.Join(a.root, "third_party/models/files")
 	paths := []string{filepath.Join(fetched, "light_squeezenet.onnx"), filepath.Join(fetched, "light_shufflenet.onnx")}
 	for _, name := range names {

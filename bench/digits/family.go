@@ -44,7 +44,7 @@ func openFamily(ctx context.Context, p served.Program) (*family, error) {
 	if err := os.MkdirAll(p.Folder, 0o755); err != nil {
 		return nil, err
 	}
-	profile := []string{"profile", "--device", "cpu", "--blocks", "1", "--batches", "1,2,4,8,16", "--budget", "30s", "--records", "digits.csv.gz", "-o", "profile.json"}
+	profile := []string{"profile", "--on", "cpu", "--blocks", "1", "--batches", "1,2,4,8,16", "--budget", "30s", "--records", "digits.csv.gz", "-o", "profile.json"}
 	for _, name := range members {
 		profile = append(profile, "models/"+name+".onnx")
 	}

@@ -47,7 +47,7 @@ func (b *bench) drive(ctx context.Context, c *exported) (*driven, error) {
 	if err != nil {
 		return nil, err
 	}
-	measured, err := p.Drive(ctx, "/v2/health/ready", []string{"--grpc", "off", "--models", filepath.Dir(file)}, []string{"--duration", "30s", "--warmup", "2s"})
+	measured, err := p.Drive(ctx, "/v2/health/ready", []string{"--grpc", "off", "--models-dir", filepath.Dir(file)}, []string{"--duration", "30s", "--warmup", "2s"})
 	if err != nil {
 		return nil, err
 	}

@@ -76,7 +76,7 @@ func (b *bench) take(ctx context.Context, eng *ort.Engine, c *exported) (*outcom
 		return x, fmt.Errorf("the file itself: %w", err)
 	}
 	x.stage = "serve"
-	s, err := p.Serve(ctx, "plan.json", "--models", filepath.Dir(file), "--http", "127.0.0.1:0", "--grpc", "off", "--metrics", "127.0.0.1:0")
+	s, err := p.Serve(ctx, "plan.json", "--models-dir", filepath.Dir(file), "--http", "127.0.0.1:0", "--grpc", "off", "--metrics", "127.0.0.1:0")
 	if err != nil {
 		if s != nil {
 			x.code = s.ExitCode()

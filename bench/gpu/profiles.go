@@ -36,7 +36,7 @@ func fallback(c *run) {
 	c.check(prototext.Unmarshal([]byte(lacking), m))
 	data, err := proto.Marshal(m)
 	c.check(errors.Join(err, os.WriteFile(path, data, 0o644)))
-	said, err := c.try("profile", path, "--device", c.options.device, "--batches", "1", "--blocks", "1", "--budget", "5s", "--force", "--json", "-o", c.workPath("lacking.json"))
+	said, err := c.try("profile", path, "--on", c.options.device, "--batches", "1", "--blocks", "1", "--budget", "5s", "--force", "--json", "-o", c.workPath("lacking.json"))
 	c.say("%s", said)
 	refused := err != nil && strings.Contains(string(said), "Det")
 	c.judge("operators that run elsewhere, or that a CPU lacks", "none: refused, and named", 0, refused != c.rehearsal && refused == (err != nil))

@@ -89,7 +89,7 @@ func (c *run) profile(file string, names []string, batches string, seconds int, 
 		batches, blocks, seconds = "1,2", "4", 5+seconds/10
 	}
 	for _, name := range names {
-		args := []string{"profile", c.model(c.workPath("models"), name), "--device", c.options.device, "--batches", batches, "--blocks", blocks, "--budget", strconv.Itoa(seconds) + "s", "-o", file}
+		args := []string{"profile", c.model(c.workPath("models"), name), "--on", c.options.device, "--batches", batches, "--blocks", blocks, "--budget", strconv.Itoa(seconds) + "s", "-o", file}
 		c.call(append(args, more...)...)
 	}
 }
@@ -129,7 +129,7 @@ func (c *run) drive(name, models, load string, ask func(url string), inputs ...s
 	}
 	url := "http://" + listener.Addr().String()
 	listener.Close()
-	args := []string{"serve", at + ".json", "--models", models, "--http", url[len("http://"):], "--grpc", "off", "--metrics", "off", "-q", "--record", at + "-service.json", "-o", at + "-server.json"}
+	args := []string{"serve", at + ".json", "--models-dir", models, "--http", url[len("http://"):], "--grpc", "off", "--metrics", "off", "-q", "--record", at + "-service.json", "-o", at + "-server.json"}
 	if c.rehearsal {
 		args = append(args, "--share-cpus")
 	}

@@ -144,7 +144,7 @@ func cascade(c *run) {
 		dir = c.workPath("digits")
 	}
 	samples, profile := filepath.Join(dir, "samples.csv.gz"), c.outPath("profile-digits.json")
-	args := []string{"profile", "--device", c.options.device, "--blocks", "1", "--batches", pick(c, "1,2,4,8,16,32,64", "1,4,16"), "--budget", pick(c, "30s", "12s"), "--records", samples, "-o", profile}
+	args := []string{"profile", "--on", c.options.device, "--blocks", "1", "--batches", pick(c, "1,2,4,8,16,32,64", "1,4,16"), "--budget", pick(c, "30s", "12s"), "--records", samples, "-o", profile}
 	for _, member := range members {
 		args = append(args, c.model(dir, member))
 	}

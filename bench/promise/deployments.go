@@ -52,7 +52,7 @@ func deployments() []deployment {
 			steps: [][]string{
 				{"models", "write", "digits-16", "digits-64", "digits-conv", "--dir", "models"},
 				{"models", "samples", "digits.csv.gz"},
-				{"profile", "models/digits-16.onnx", "models/digits-64.onnx", "models/digits-conv.onnx", "--device", "cpu-1", "--blocks", "1", "--batches", "1,2,4,8,16", "--budget", "30s", "--records", "digits.csv.gz"},
+				{"profile", "models/digits-16.onnx", "models/digits-64.onnx", "models/digits-conv.onnx", "--on", "cpu-1", "--blocks", "1", "--batches", "1,2,4,8,16", "--budget", "30s", "--records", "digits.csv.gz"},
 				{"solve", "--workload", "workload.yaml"},
 			},
 			load: []string{"--inputs", "digits.csv.gz"}, records: true, inTime: .95, p50: .05, p99: .07,

@@ -15,6 +15,7 @@ type agentOptions struct {
 	queue   queueOptions
 	store   time.Duration
 	metrics string
+	trace   traceOptions
 }
 
 // newAgentCommand makes the verb for the process beside a server of language models when several machines share a
@@ -40,6 +41,7 @@ back what it has not finished.`,
 	o.serverOptions.flags(f)
 	o.queue.flags(f, "")
 	f.StringVar(&o.metrics, "metrics", "off", "address of Prometheus metrics, such as 127.0.0.1:8012, or off")
+	o.trace.flags(f)
 	f.DurationVar(&o.store, "store-text", 250*time.Millisecond, "how often text is stored, from which on clients see it")
 	return cmd
 }
@@ -66,19 +68,24 @@ func runAgent(cmd *cobra.Command, p *printer, o *agentOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := checkPositiveDuration("store-text", o.store); err != nil {
+	if err := firstError(checkPositiveDuration("store-text", o.store), o.trace.check()); err != nil {
 		return err
 	}
 
 	// Join the queue and serve until a signal.
 	log := p.logger()
+	tracer, closeTracer, err := o.trace.open(cmd.Context(), p, log)
+	if err != nil {
+		return err
+	}
+	defer closeTracer()
 	o.queue.warnKeyless(log)
 	store, err := o.queue.openShared(cmd.Context(), sealer, log)
 	if err != nil {
 		return err
 	}
 	endsWellOnInterrupt(cmd.Context())
-	err = executor.ServeAgent(cmd.Context(), executor.AgentOptions{Store: store, Servers: servers, Adapters: adapters, TextStoreInterval: o.store, Metrics: o.metrics, Log: log,
+	err = executor.ServeAgent(cmd.Context(), executor.AgentOptions{Store: store, Servers: servers, Adapters: adapters, TextStoreInterval: o.store, Metrics: o.metrics, Log: log, Tracer: tracer,
 		OnReady: func() { p.printNote("serving %d servers for %s; SIGTERM ends", len(servers), o.queue.location) }})
 	if errors.Is(err, executor.ErrPlan) {
 		err = withCode(exitUsage, err)

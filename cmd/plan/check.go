@@ -15,6 +15,7 @@ import (
 	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/check"
+	"inferplan/planner/inputs"
 	"inferplan/planner/kind"
 )
 
@@ -204,8 +205,8 @@ func (o *checkOptions) readToday(in *check.GateInput, planPath string) error {
 	}
 
 	// Read today's documents.
-	r := &inputReader{planPath: planPath}
-	if err := r.readProfile(paths[0]); err != nil {
+	r := &inputs.Reader{PlanPath: planPath}
+	if err := r.ReadProfile(paths[0]); err != nil {
 		return err
 	}
 	var err error
@@ -213,15 +214,15 @@ func (o *checkOptions) readToday(in *check.GateInput, planPath string) error {
 		return err
 	}
 	if path := pathOf("cluster", o.cluster); path != "" {
-		if err := r.readCluster(path); err != nil {
+		if err := r.ReadCluster(path); err != nil {
 			return err
 		}
 	}
 	if path := pathOf("workload", o.workload); path != "" {
-		if err := r.readWorkload(path); err != nil {
+		if err := r.ReadWorkload(path); err != nil {
 			return err
 		}
 	}
-	in.Today = r.Inputs
+	in.Today = r.Documents
 	return nil
 }

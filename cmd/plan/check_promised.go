@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/check"
 )
 
@@ -37,7 +38,7 @@ func (f *promiseSource) displayName() string {
 // today's profile is that of the promised plan, so that no difference is by chance.
 func (o *checkOptions) findPromised(ctx context.Context, p *printer, in *check.GateInput, planPath string) error {
 	// Find the plan that is promised: that of a revision or a file, or else this one.
-	planData, err := os.ReadFile(planPath)
+	planData, err := document.ReadFile(planPath)
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
@@ -94,7 +95,7 @@ func (o *checkOptions) promisedPlan(ctx context.Context, planPath string) (*prom
 	if o.againstName == "" {
 		return promiseFromGit(ctx, planPath)
 	}
-	data, err := os.ReadFile(o.againstName)
+	data, err := document.ReadFile(o.againstName)
 	if err == nil {
 		return &promiseSource{data: data, path: o.againstName, description: o.againstName}, nil
 	}
@@ -131,7 +132,7 @@ func promiseFromGit(ctx context.Context, planPath string) (*promiseSource, error
 	case found:
 		return &promiseSource{data: data, path: planPath, revision: commit, description: planPath + " at " + description}, nil
 	case commit != "HEAD":
-		planData, err := os.ReadFile(planPath)
+		planData, err := document.ReadFile(planPath)
 		return &promiseSource{data: planData, path: planPath, description: "the plan itself (it is new since " + description + ")"}, withCode(exitUsage, err)
 	}
 	return nil, nil

@@ -31,13 +31,26 @@ func printClasses(p *printer, t *formats.TokenReport) error {
 	return nil
 }
 
+// figureNames are the names of what SLOs of language models bound, in tables.
+var figureNames = map[string]string{formats.FigureE2E: "e2e", formats.FigureTTFT: "TTFT", formats.FigureTPOT: "TPOT"}
+
+// figureOf returns what the SLO of a class bounds if that is no whole answer, behind a space. The latencies of a report's
+// models are those of whole answers, which such an SLO is not about.
+func figureOf(t *formats.TokenReport, class string) string {
+	for i := range t.Classes {
+		if k := &t.Classes[i]; k.Class == class && k.Figure != formats.FigureE2E && k.Figure != "" {
+			return " " + figureNames[k.Figure]
+		}
+	}
+	return ""
+}
+
 // askedOf returns the SLO of a class beside the value that it attained, as text.
 func askedOf(k *formats.ClassReport) string {
 	if k.Figure == "" {
 		return ""
 	}
-	name := map[string]string{formats.FigureE2E: "e2e", formats.FigureTTFT: "TTFT", formats.FigureTPOT: "TPOT"}[k.Figure]
-	text := fmt.Sprintf("%s %s: %s of %s ms", name, k.Percentile, formatMillis(k.AtPercentileUS.D()), formatMillis(k.SLOUS.D()))
+	text := fmt.Sprintf("%s %s: %s of %s ms", figureNames[k.Figure], k.Percentile, formatMillis(k.AtPercentileUS.D()), formatMillis(k.SLOUS.D()))
 	if k.WaitingSLOUS > 0 {
 		text += fmt.Sprintf(", waiting %s of %s ms", formatMillis(k.WaitingAtPercentileUS.D()), formatMillis(k.WaitingSLOUS.D()))
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -46,7 +47,7 @@ func loadConfig(cmd *cobra.Command, g *globalFlags) error {
 	} else if info.IsDir() {
 		return usageErrorf("reading configuration %s: found a folder, expected a file", path)
 	} else if err := v.ReadInConfig(); err != nil {
-		return usageErrorf("reading configuration %s: %w", path, err)
+		return configError(path, err)
 	} else if err := checkKeys(cmd.Root(), v, path); err != nil {
 		return err
 	}
@@ -61,7 +62,7 @@ func loadConfig(cmd *cobra.Command, g *globalFlags) error {
 	// Set every flag that was not typed, from the most specific key that is set. The first error ends it.
 	var firstErr error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Changed || f.Name == "help" || f.Name == "config" || firstErr != nil {
+		if f.Changed || f.Name == "help" || f.Name == "config" || f.Name == "version" || firstErr != nil {
 			return
 		}
 		for _, key := range keysOf(cmd, f.Name) {
@@ -81,7 +82,7 @@ func loadConfig(cmd *cobra.Command, g *globalFlags) error {
 }
 
 // keysOf returns the keys that a flag of a verb may have, the most specific first: import.blocks.models,
-// import.models, models.
+// import.models, models. A key with an old name of the flag counts, too.
 func keysOf(cmd *cobra.Command, flag string) []string {
 	var verbs []string
 	for c := cmd; c.HasParent(); c = c.Parent() {
@@ -89,7 +90,9 @@ func keysOf(cmd *cobra.Command, flag string) []string {
 	}
 	var keys []string
 	for n := len(verbs); n >= 0; n-- {
-		keys = append(keys, strings.Join(append(slices.Clone(verbs[:n]), flag), "."))
+		for _, name := range append([]string{flag}, oldNamesOf(cmd, flag)...) {
+			keys = append(keys, strings.Join(append(slices.Clone(verbs[:n]), name), "."))
+		}
 	}
 	return keys
 }
@@ -104,9 +107,23 @@ func setFlag(cmd *cobra.Command, flag string, value any, source string) error {
 		}
 	}
 	if err := cmd.Flags().Set(flag, text); err != nil {
-		return usageErrorf("%s: %w", source, err)
+		return usageErrorf("%s: %w", source, flagError(err))
 	}
 	return nil
+}
+
+// lineInError matches the number of a line in errors of parsers.
+var lineInError = regexp.MustCompile(`line (\d+)`)
+
+// configError returns the error for a configuration file that cannot be read or parsed.
+func configError(path string, err error) error {
+	if _, isParseError := errors.AsType[viper.ConfigParseError](err); !isParseError {
+		return usageErrorf("reading configuration %s: %w", path, err)
+	}
+	if match := lineInError.FindStringSubmatch(err.Error()); match != nil {
+		path += ":" + match[1]
+	}
+	return usageErrorf("reading configuration %s: found text that cannot be parsed, expected a flag's name and its value a line, such as load: 0.8, or flags under the name of their verb", path)
 }
 
 // flagText returns a configuration value as it would be typed on the command line.

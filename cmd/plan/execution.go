@@ -94,7 +94,7 @@ func (o *executionOptions) changeExecution(x worker.Execution) (worker.Execution
 		}
 	}
 	if o.memory != "" {
-		b, err := document.ParseBytes(o.memory)
+		b, err := document.ParseMemory(o.memory)
 		if err != nil {
 			return x, usageErrorf("--gpu-memory: %w", err)
 		}

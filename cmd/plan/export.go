@@ -10,6 +10,7 @@ import (
 	"inferplan/export"
 	"inferplan/export/targets"
 	"inferplan/formats/document"
+	"inferplan/formats/usage"
 )
 
 // newExportCommand makes the verb export, with a verb below it for each target.
@@ -36,6 +37,9 @@ func newTargetCommand(g *globalFlags, target *export.Target) *cobra.Command {
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p := newPrinter(cmd, g)
+			if dir == toStdout {
+				return usageErrorf("--output -: an export is a folder; name one")
+			}
 			path := planArgument(args)
 			plan, err := readPlan(path)
 			if err != nil {
@@ -47,7 +51,7 @@ func newTargetCommand(g *globalFlags, target *export.Target) *cobra.Command {
 			if err == nil {
 				paths, err = folder.Save(target, source, dir, force)
 			}
-			if _, usage := errors.AsType[*export.UsageError](err); usage || len(document.Findings(err)) > 0 {
+			if _, usage := errors.AsType[*usage.Error](err); usage || len(document.Findings(err)) > 0 {
 				err = withCode(exitUsage, err)
 			}
 			if err != nil {

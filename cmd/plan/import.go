@@ -1,8 +1,13 @@
 package main
 
 import (
+	"fmt"
+	"slices"
+	"strings"
+
 	"github.com/spf13/cobra"
 
+	"inferplan/formats/document"
 	"inferplan/importers"
 	"inferplan/importers/sources"
 )
@@ -25,8 +30,19 @@ func newImportCommand(g *globalFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import KIND",
 		Short: "Turn others' measurements into our documents",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Long: `Turn others' measurements into our documents. With a file in place of a kind, the error says
+which tool wrote the file and which kind reads it.`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			if line := recognizedLine(args[:1], ""); line != "" {
+				return usageErrorf("which import? %s", line)
+			}
+			err := fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+			return usageErrorf("%w\n  usage: %s%s", err, cmd.UseLine(), spellingHint(cmd, err))
+		},
 	}
 	for _, i := range sources.All() {
 		cmd.AddCommand(newImporterCommand(g, i))
@@ -60,6 +76,42 @@ func newImporterCommand(g *globalFlags, i *importers.Importer) *cobra.Command {
 		return i.Import(r)
 	}
 	return cmd
+}
+
+// withRecognizedFile adds to an error about a file or the arguments, if another tool wrote one of them, which one and the
+// command that imports it.
+func withRecognizedFile(cmd *cobra.Command, err error) error {
+	if exitCode(err) != exitUsage {
+		return err
+	}
+	var files []string
+	for _, finding := range document.Findings(err) {
+		files = append(files, finding.File)
+	}
+	if cmd.HasParent() && cmd.Parent().Name() == "import" {
+		files = append(files, cmd.Flags().Args()...)
+	}
+	if line := recognizedLine(files, cmd.Name()); line != "" {
+		return usageErrorf("%w\n  hint: %s", err, line)
+	}
+	return err
+}
+
+// recognizedLine returns a line about the first of the files that another verb than this one reads: which tool wrote
+// it, and the command that imports it. It is empty if there is none.
+func recognizedLine(files []string, verb string) string {
+	for _, path := range files {
+		name, verbs := sources.Recognize(path)
+		if path == "" || name == "" || slices.Contains(verbs, verb) {
+			continue
+		}
+		commands := make([]string, len(verbs))
+		for k, other := range verbs {
+			commands[k] = "plan import " + other + " " + path
+		}
+		return fmt.Sprintf("%s is %s: %s", path, name, strings.Join(commands, ", or "))
+	}
+	return ""
 }
 
 // importArguments returns the check of how many files an importer is given.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,6 +13,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner"
+	"inferplan/planner/inputs"
 )
 
 // starterDocument is a document for a person to edit, with comments that explain the choices.
@@ -19,19 +21,40 @@ type starterDocument struct{ name, text string }
 
 // starterDocuments returns documents that fit what a profile has measured. If profile is nil, they are examples.
 func starterDocuments(profile *formats.Profile) []starterDocument {
-	models, pools := []string{"resnet50"}, []formats.Pool{{Device: "cpu-1", Count: 1, Sharing: formats.SharingTime}}
+	pools, workload := []formats.Pool{{Device: "cpu-1", Count: 1, Sharing: formats.SharingTime}}, modelsStarter([]string{"resnet50"}, defaultSLO)
 	if profile != nil {
-		models = profile.RequestedModels()
-		if thisCluster, _, err := planner.LocalCluster(profile, thisMachine()); err == nil {
-			pools = thisCluster.Pools
-		} else {
-			pools = nil
-			for i := range profile.Devices {
-				pools = append(pools, formats.Pool{Device: profile.Devices[i].Device, Count: 1})
+		pools, workload = starterPools(profile), workloadStarter(profile)
+	}
+	return []starterDocument{{"cluster.yaml", clusterStarter(pools)}, {"workload.yaml", workload}, {"inferplan.yaml", configStarter}}
+}
+
+// starterPools returns the devices of this machine that a profile has measured or, if there are none, one of each kind,
+// and as many as language models take once each.
+func starterPools(profile *formats.Profile) []formats.Pool {
+	if thisCluster, _, err := planner.LocalCluster(profile, thisMachine()); err == nil {
+		return thisCluster.Pools
+	}
+	var pools []formats.Pool
+	add := func(device string, count int) {
+		i := slices.IndexFunc(pools, func(p formats.Pool) bool { return p.Device == device })
+		if i < 0 {
+			i, pools = len(pools), append(pools, formats.Pool{Device: device})
+		}
+		pools[i].Count += count
+	}
+	for i := range profile.Models {
+		for _, m := range profile.Models[i].Measurements {
+			if !slices.ContainsFunc(pools, func(p formats.Pool) bool { return p.Device == m.Device }) {
+				add(m.Device, 1)
 			}
 		}
 	}
-	return []starterDocument{{"cluster.yaml", clusterStarter(pools)}, {"workload.yaml", workloadStarter(models)}, {"inferplan.yaml", configStarter}}
+	for i := range profile.LLMs {
+		if in, isComplete := starterInstance(&profile.LLMs[i]); isComplete {
+			add(in.Device, in.TensorParallel)
+		}
+	}
+	return pools
 }
 
 // clusterStarter returns a commented cluster document with the pools.
@@ -56,21 +79,6 @@ pools:
 	return b.String()
 }
 
-// workloadStarter returns a commented workload document with the models.
-func workloadStarter(models []string) string {
-	var b strings.Builder
-	b.WriteString("# What is asked of them. 'plan schema workload' has every field.\nformat: inferplan.workload/v1\nmodels:\n")
-	for i, m := range models {
-		if i == 0 {
-			fmt.Fprintf(&b, "- model: %q  # a model of the profile\n  slo: 200ms           # or a multiple of the model's own latency: 5x\n  weight: 1            # its share of the rates\n", m)
-			continue
-		}
-		fmt.Fprintf(&b, "- {model: %q, slo: 200ms, weight: 1}\n", m)
-	}
-	b.WriteString("arrivals: {process: poisson}\n")
-	return b.String()
-}
-
 const configStarter = `# Flags for every run, by name; a flag on the command line and INFERPLAN_<FLAG> in the environment win.
 solve:
   margin: 0.4
@@ -85,14 +93,15 @@ func newInitCommand(g *globalFlags) *cobra.Command {
 		Use:   "init",
 		Short: "Write commented starter documents into this folder",
 		Long: `Write cluster.yaml, workload.yaml and inferplan.yaml, commented, into this folder. They hold the
-models and devices of the profile that is here. A file that is there stays as it is.`,
+models and devices of the profile that is here: a cascade if it has records, else its models,
+else its language models. They solve as they are. A file that is there stays as it is.`,
 		Example: `  plan init
   plan init --force`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p := newPrinter(cmd, g)
 			var profile *formats.Profile
-			path, err := documentFile("profile", "")
+			path, err := inputs.FindFile("profile", "")
 			if err != nil {
 				return err
 			}

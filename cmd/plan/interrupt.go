@@ -51,6 +51,16 @@ func interruptible(parent context.Context) (ctx context.Context, stop func()) {
 	return ctx, func() { signal.Stop(signals); cancel() }
 }
 
+// interruptGrace is how long work that was interrupted may take to end well.
+const interruptGrace = 800 * time.Millisecond
+
+// withGrace returns a context that ends interruptGrace after ctx. The caller calls stop when the work is done.
+func withGrace(ctx context.Context) (grace context.Context, stop func()) {
+	grace, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	unregister := context.AfterFunc(ctx, func() { time.AfterFunc(interruptGrace, cancel) })
+	return grace, func() { unregister(); cancel() }
+}
+
 // endsWellOnInterrupt says that from now on the verb ends well by itself when its context is cancelled.
 func endsWellOnInterrupt(ctx context.Context) {
 	if state, ok := ctx.Value(heedsKey{}).(*interruptHandling); ok {

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
@@ -46,7 +47,7 @@ func TestInterruptWritesNothingHalf(t *testing.T) {
 		after time.Duration
 		args  []string
 	}{
-		{200 * time.Millisecond, []string{"simulate", "plan.json", "--duration", "100000h", "-o", "report.json", "--chrome-trace", "trace.json", "--event-log", "events.log"}},
+		{200 * time.Millisecond, []string{"simulate", "plan.json", "--duration", "100000h", "--warmup", "99999h", "-o", "report.json", "--chrome-trace", "trace.json", "--event-log", "events.log"}},
 		{200 * time.Millisecond, []string{"simulate", "plan.json", "--duration", "100000h", "--find-max-load", "-o", "report.json"}},
 		{0, []string{"solve", "--slo", "100ms", "-o", "other.json"}},
 	} {
@@ -99,6 +100,40 @@ func TestInterruptKeepsRuns(t *testing.T) {
 		if err := os.Remove("report.json"); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A first run that is interrupted gives the report, the event log and the trace of a run of that duration.
+func TestInterruptKeepsFirstRun(t *testing.T) {
+	out, stderr := planned(t)
+	var cut *formats.Report
+	for after := 50 * time.Millisecond; cut == nil; after *= 2 { // until requests came before the interrupt
+		ctx, cancel := context.WithCancel(context.Background())
+		time.AfterFunc(after, cancel)
+		stderr.Reset()
+		if code := executeCommand(ctx, []string{"simulate", "plan.json", "--duration", "100000h", "--event-log", "events.log", "-o", "cut.json"}, out, stderr); code != exitInterrupted {
+			t.Fatalf("exit %d, expected %d: %s", code, exitInterrupted, stderr.String())
+		}
+		var err error
+		if cut, err = formats.ReadReport("cut.json"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+	if !cut.Interrupted || cut.Requests == 0 || !strings.Contains(stderr.String(), "the report is of the requests that arrived in the first ") {
+		t.Fatalf("%+v: %s", cut, stderr.String())
+	}
+	planDone(t, "replay", "events.log")
+	planDone(t, "simulate", "plan.json", "--duration", cut.DurationUS.D().String(), "-o", "shorter.json")
+	shorter, err := formats.ReadReport("shorter.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range shorter.Models {
+		shorter.Models[i].Slower = nil // an interrupted simulation does not simulate slower runs
+	}
+	cut.Interrupted = false
+	if d := cmp.Diff(shorter, cut); d != "" {
+		t.Error(d)
 	}
 }
 

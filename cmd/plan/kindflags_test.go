@@ -31,7 +31,7 @@ var planVerbs = map[string]func(plan string) []string{
 
 // ofAllKinds are the flags of these verbs that act on plans of every kind.
 var ofAllKinds = map[string]string{
-	"serve":    "http metrics policy event-log output max-body memory-limit host max-queue tls-cert tls-key token-file keys drain drain-delay log-format access-log",
+	"serve":    "http metrics policy event-log output max-body memory-limit host max-queue tls-cert tls-key token-file keys drain drain-delay watch-plan log-format access-log trace-to",
 	"load":     "load poisson trace model class mix arrivals-gaps-us seed plan protocol duration warmup grace max-in-flight token-file outcomes outcomes-format output",
 	"simulate": "load poisson trace model class mix arrivals-gaps-us seed find-max-load up-to loads attainment policy duration warmup window runs event-log chrome-trace outcomes verify output",
 	"replay":   "plan policy",
@@ -45,7 +45,7 @@ var ofAllKinds = map[string]string{
 var values = map[string]string{
 	"place": "cpu-a=0-1", "remote": "L4=1", "gpu-memory": "1GiB", "provider-option": "a=b", "tf32": "on", "cuda-graph": "on", "fp16": "on", "conv-search": "default",
 	"join-listen": "127.0.0.1:0", "join-silence": "1s", "queue-silence": "1s", "server-silence": "1s", "queue-replicas": "1", "model-cache": "1GiB", "engine": "replay",
-	"grpc": "127.0.0.1:0", "jitter": "0.1", "network": "nodes", "server": "http://127.0.0.1:1", "adapter": "a=b",
+	"grpc": "127.0.0.1:0", "jitter": "0.1", "network": "nodes", "server": "http://127.0.0.1:1", "adapter": "a=b", "trace-to": "http://127.0.0.1:4318",
 }
 
 // Every flag of every verb acts on plans of every kind, or is refused with the kind's name

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -13,6 +12,7 @@ import (
 	"inferplan/engine/graph"
 	"inferplan/engine/ort"
 	"inferplan/executor/steps"
+	"inferplan/formats/document"
 	"inferplan/formats/usage"
 )
 
@@ -43,7 +43,7 @@ modules with the step passages read. The model takes counts of words (the step t
 // writeVectors writes the passages of a file with their vectors.
 func (p *printer) writeVectors(ctx context.Context, passages, model, out string) (err error) {
 	// Open the passages, the engine and the model.
-	in, err := os.Open(passages)
+	in, err := document.Open(passages)
 	if err != nil {
 		return withCode(exitUsage, fmt.Errorf("passages: %w", err))
 	}

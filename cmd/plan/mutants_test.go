@@ -21,6 +21,7 @@ import (
 	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/check"
+	"inferplan/planner/inputs"
 	"inferplan/solver/highs"
 	"inferplan/testkit/llm/fake"
 	"inferplan/testkit/mutant"
@@ -38,11 +39,11 @@ func solved(t *testing.T, dir string, documents mutant.Problem) any {
 			t.Fatal(err)
 		}
 	}
-	r := &inputReader{}
-	if err := errors.Join(r.readProfile(filepath.Join(dir, "profile.json")), r.readCluster(filepath.Join(dir, "cluster.json")), r.readWorkload(filepath.Join(dir, "workload.json"))); err != nil {
+	r := &inputs.Reader{}
+	if err := errors.Join(r.ReadProfile(filepath.Join(dir, "profile.json")), r.ReadCluster(filepath.Join(dir, "cluster.json")), r.ReadWorkload(filepath.Join(dir, "workload.json"))); err != nil {
 		t.Fatal(err)
 	}
-	res, err := planner.Solve(t.Context(), r.Inputs, planner.Options{}, highs.Solver{}, nil)
+	res, err := planner.Solve(t.Context(), r.Documents, planner.Options{}, highs.Solver{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,11 +63,11 @@ func solved(t *testing.T, dir string, documents mutant.Problem) any {
 // would. Verdicts on figures are none.
 func checked(t *testing.T, dir string, plan *formats.Plan) (path string, refused, asServe bool) {
 	t.Helper()
-	r := &inputReader{}
-	if err := errors.Join(r.readProfile(filepath.Join(dir, "profile.json")), r.readCluster(filepath.Join(dir, "cluster.json")), r.readWorkload(filepath.Join(dir, "workload.json"))); err != nil {
+	r := &inputs.Reader{}
+	if err := errors.Join(r.ReadProfile(filepath.Join(dir, "profile.json")), r.ReadCluster(filepath.Join(dir, "cluster.json")), r.ReadWorkload(filepath.Join(dir, "workload.json"))); err != nil {
 		t.Fatal(err)
 	}
-	res, err := check.Gate(t.Context(), check.GateInput{Plan: plan, Today: r.Inputs, ServerFindings: refusedByServe})
+	res, err := check.Gate(t.Context(), check.GateInput{Plan: plan, Today: r.Documents, ServerFindings: refusedByServe})
 	if err != nil {
 		if found := document.Findings(err); len(found) > 0 {
 			return found[0].Path, true, false

@@ -29,7 +29,11 @@ type printer struct {
 }
 
 func newPrinter(cmd *cobra.Command, g *globalFlags) *printer {
-	return &printer{cmd.OutOrStdout(), cmd.ErrOrStderr(), g.json, g.quiet, terminalWidth(cmd.OutOrStdout()), cmd.Name(), g.typedFlags, nil}
+	out := cmd.OutOrStdout()
+	if g.stdoutFlag != "" && g.stdoutFlag != "output" { // a file in place of the tables
+		out = io.Discard
+	}
+	return &printer{out, cmd.ErrOrStderr(), g.json, g.quiet, terminalWidth(cmd.OutOrStdout()), cmd.Name(), g.typedFlags, nil}
 }
 
 // printNote prints a line for the person at the terminal.

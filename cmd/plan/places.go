@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -64,19 +65,22 @@ func parsePlaces(args []string) (map[string]executor.CPUPlace, error) {
 	return out, nil
 }
 
-// parseRemote reads --remote KIND=N.
-func parseRemote(args []string) (map[string]int, error) {
+// parseRemote reads --remote KIND=N. If the only argument is "all", it returns true and no map.
+func parseRemote(args []string) (remote map[string]int, all bool, err error) {
+	if slices.Equal(args, []string{"all"}) {
+		return nil, true, nil
+	}
 	out := map[string]int{}
 	for _, a := range args {
 		kind, n, ok := strings.Cut(a, "=")
 		count, err := strconv.Atoi(n)
 		if !ok || kind == "" || err != nil || count < 1 {
-			return nil, fmt.Errorf("--remote %q: expected KIND=N, such as L4=2", a)
+			return nil, false, fmt.Errorf("--remote %q: expected KIND=N, such as L4=2, or all alone", a)
 		}
 		if _, twice := out[kind]; twice {
-			return nil, fmt.Errorf("--remote %s: given twice", kind)
+			return nil, false, fmt.Errorf("--remote %s: given twice", kind)
 		}
 		out[kind] = count
 	}
-	return out, nil
+	return out, false, nil
 }

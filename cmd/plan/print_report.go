@@ -30,7 +30,7 @@ func printReport(p *printer, rep *formats.Report) error {
 	for _, m := range rep.Models {
 		row := []string{
 			m.Key().String(), formatRate(m.OfferedRPS), fmt.Sprint(m.Requests), formatPercent(m.Attainment), formatInterval(m.AttainmentCI), fmt.Sprint(m.Dropped),
-			fmt.Sprint(m.Late), formatRate(m.GoodputRPS), formatMillis(m.Latency.P50US.D()), formatMillis(m.Latency.P99US.D()), formatMillis(m.SLOUS.D()),
+			fmt.Sprint(m.Late), formatRate(m.GoodputRPS), formatMillis(m.Latency.P50US.D()), formatMillis(m.Latency.P99US.D()), formatMillis(m.SLOUS.D()) + figureOf(&rep.TokenReport, m.Class),
 		}
 		if m.MaxLoadFactor != nil {
 			row = append(row, fmt.Sprintf("%.2f", *m.MaxLoadFactor))

@@ -23,18 +23,19 @@ import (
 )
 
 type profileOptions struct {
-	device, deviceName string
-	shares, batches    []int
-	blocks             int
-	repeat             int
-	budget             time.Duration
-	seed               uint64
-	outPath            string
-	force              bool
-	mps                bool
-	realTime           bool
-	cutsPath           string
-	ranges, plan       string
+	measuredDevice  string // the device of this machine to measure
+	device          deviceFlag
+	shares, batches []int
+	blocks          int
+	repeat          int
+	budget          time.Duration
+	seed            uint64
+	outPath         string
+	force           bool
+	mps             bool
+	realTime        bool
+	cutsPath        string
+	ranges, plan    string
 	executionOptions
 	inputs modelinputs.Flags
 	recordsOptions
@@ -78,7 +79,7 @@ The samples stand beside the profile (.points.jsonl), and the same command goes 
   plan profile text.onnx --shape input_ids=1x32:1x128:1x512
   plan profile --ranges used --plan plan.json
   plan profile --repeat 3 --budget 1m
-  plan profile --device cuda:0 --shares 1,2,3,4 -o profile.json
+  plan profile --on cuda:0 --device L4 --shares 1,2,3,4 -o profile.json
   plan profile small.onnx base.onnx large.onnx --blocks 1 --batches 1,2,4,8,16 --records samples.csv.gz
   plan profile --llm http://gpu7:8000 --model org/model-8b --device L40S --budget 5m
   plan profile --llm http://127.0.0.1:8080 --model a --swap-with b
@@ -94,8 +95,8 @@ The samples stand beside the profile (.points.jsonl), and the same command goes 
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.device, "device", "auto", "auto, cpu, cpu-<threads> or cuda:<n>")
-	f.StringVar(&o.deviceName, "device-name", "", "name of the device kind in the profile")
+	f.StringVar(&o.measuredDevice, "on", "auto", "device of this machine to measure: auto, cpu, cpu-<threads> or cuda:<n>")
+	f.Var(&o.device, "device", "kind of the device, as profile, cluster and plan name it (default what is found)")
 	f.IntSliceVar(&o.shares, "shares", []int{1}, "shares 1/v of a GPU to measure")
 	f.IntSliceVar(&o.batches, "batches", profiler.DefaultBatches, "batch sizes to measure")
 	f.IntVar(&o.blocks, "blocks", profiler.DefaultBlocks, "blocks per model")
@@ -113,7 +114,7 @@ The samples stand beside the profile (.points.jsonl), and the same command goes 
 	o.inputs.Define(f)
 	o.recordsOptions.flags(f)
 	o.servedOptions.flags(f)
-	completeFlag(cmd, "device", "auto", "cpu", "cuda:0")
+	completeFlag(cmd, "on", "auto", "cpu", "cuda:0")
 	completeFlag(cmd, "ranges", rangesNone, rangesAll, rangesUsed)
 	completeExecution(cmd)
 	completeFlag(cmd, "score", certainty.Names()...)
@@ -129,6 +130,8 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 	if err := firstError(checkWhole("blocks", o.blocks, 1, 100_000), checkWhole("repeat", o.repeat, 1, 100), checkPositiveDuration("budget", o.budget)); err != nil {
 		return err
 	}
+
+	o.device.moveAddress(p, &o.measuredDevice)
 
 	// Read all inputs before the long work.
 	options, fp16, err := o.forProfile()
@@ -187,7 +190,7 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 	// Collect the options of the measurement.
 	progress, shownWarnings, finish := showProgress(p, o.outPath)
 	opt := profiler.Options{
-		Models: paths, Device: o.device, DeviceName: o.deviceName, Shares: o.shares, Batches: o.batches, Blocks: o.blocks, Ranges: ranges,
+		Models: paths, Device: o.measuredDevice, DeviceName: o.device.kind, Shares: o.shares, Batches: o.batches, Blocks: o.blocks, Ranges: ranges,
 		Sharer: sharer, CutsFrom: cutsProfile, RealTime: o.realTime, Operators: operators,
 		Budget: o.budget, Engine: eng, EngineOptions: options, FP16: fp16, Watch: watchGPU, Seed: o.seed, OutPath: o.outPath, Force: o.force,
 		OnEstimate: func(e profiler.Estimate) error { printEstimate(p, e, o); return nil },

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -113,8 +114,8 @@ func profileServer(ctx context.Context, p *printer, cmd *cobra.Command, o *profi
 // servedDevice returns the kind of the server's devices. A server of this machine without a GPU runs on its CPUs. For
 // any other server without --device it returns an error, because the kind of its devices cannot be seen from here.
 func (o *profileOptions) servedDevice(p *printer) (string, error) {
-	if o.device != "auto" {
-		return o.device, nil
+	if device := cmp.Or(o.device.kind, o.device.address); device != "" && device != "auto" {
+		return device, nil
 	}
 	u, err := url.Parse(o.address)
 	if err == nil {

@@ -41,9 +41,8 @@ Exit code 0: the same actions; 1: others, the first of them is printed.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.plan, "plan", "plan.json", "plan of the run")
-	f.StringVar(&o.policy, "policy", "", "run-time policy, by the kind of the plan ("+policies.NamesByKind()+"; default the plan's)")
+	policyFlag(cmd, f, &o.policy)
 	f.StringVar(&o.network, "network", "", "who shared links: nodes or stages, as 'plan simulate' has it")
-	completeFlag(cmd, "policy", policies.Names()...)
 	completeFlag(cmd, "network", networkNames()...)
 	return cmd
 }
@@ -128,6 +127,10 @@ func (o *replayOptions) candidatePolicies(p *printer) ([]policy.Policy, error) {
 	}
 	tables, err := policies.CompileOn(plan, network)
 	if err != nil {
+		return nil, err
+	}
+
+	if err := p.checkPolicy(o.policy, tables); err != nil {
 		return nil, err
 	}
 

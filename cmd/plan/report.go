@@ -29,7 +29,7 @@ against attainment, latencies with their SLO, and, from what plan simulate and p
 beside a report (--chrome-trace, --outcomes), devices, queues and gears over time.
 
 --fail-if is a condition in Google's CEL over the figures of one model in one report: model,
-class, report, ` + joinList(figureNames()) + `.
+class, report, ` + joinList(reportFigureNames()) + `.
 The same with first. before it is of the first report. It is tested for every model of every
 report, and for all models of a report together, whose model is "".
 

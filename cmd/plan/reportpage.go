@@ -228,8 +228,8 @@ func figureRows(names []string, reports []*formats.Report) []pages.Row {
 	return rows
 }
 
-// figureNames returns the names of the figures that conditions may use.
-func figureNames() []string {
+// reportFigureNames returns the names of the figures that conditions may use.
+func reportFigureNames() []string {
 	var out []string
 	for _, f := range pages.Figures {
 		out = append(out, f.Name)
@@ -243,7 +243,7 @@ const ofFirst = "first."
 // metConditions returns a line for each --fail-if and each model of each report for which it holds.
 func (o *reportOptions) metConditions(names []string, reports []*formats.Report) ([]string, error) {
 	types := map[string]string{"report": "string", "model": "string", "class": "string"}
-	for _, name := range figureNames() {
+	for _, name := range reportFigureNames() {
 		types[name], types[ofFirst+name] = "double", "double"
 	}
 	scope, err := condition.NewScope(types)

@@ -41,8 +41,8 @@ Exit code 0: all could be read; 1: part of the file is lost, the rest is copied;
 // runRescue copies the readable requests of the file source to the new file to. key is the file with the key that
 // encrypts them, or "". If part is lost, it returns an error with the exit code of a gate.
 func runRescue(p *printer, source, to, key string) error {
-	if to == "" {
-		return usageErrorf("-o: expected the file to write")
+	if to == "" || to == toStdout {
+		return usageErrorf("-o: expected the file to write, which is none of text")
 	}
 	if _, err := os.Stat(source); err != nil {
 		return withCode(exitUsage, err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,6 +23,10 @@ type globalFlags struct {
 	maxDocument string
 	typedFlags  typedFlags
 	unknown     []string // variables of the environment that nothing reads
+	stdoutFlag  string   // the flag whose file is written to standard output
+	version     bool
+	// typedOldNames says what flags are called now that were given by an old name.
+	typedOldNames []string
 }
 
 // setDocumentLimit sets the largest size of documents.
@@ -49,6 +54,9 @@ func executeCommand(ctx context.Context, args []string, stdout, stderr io.Writer
 	root.SetErr(stderr)
 	addCompletion(root)
 	cmd, err := root.ExecuteContextC(ctx)
+	if errors.Is(err, errListed) {
+		err = nil
+	}
 	if err == nil && out.err != nil {
 		err = withCode(exitEnvironment, fmt.Errorf("writing to stdout: %w", out.err))
 	}
@@ -58,8 +66,9 @@ func executeCommand(ctx context.Context, args []string, stdout, stderr io.Writer
 	// Errors of cobra itself (an unknown verb or flag, a wrong number of arguments, a missing required flag) occur
 	// before any RunE, and are bad usage.
 	if _, ours := errors.AsType[*exitError](err); !ours && root.Annotations[runningAnnotation] == "" {
-		err = usageErrorf("%w\n  usage: %s%s", err, cmd.UseLine(), spellingHint(cmd, err))
+		err = usageErrorf("%w\n  usage: %s%s", usageError(cmd, err), cmd.UseLine(), spellingHint(cmd, err))
 	}
+	err = withRecognizedFile(cmd, err)
 	if msg := err.Error(); msg != "" {
 		fmt.Fprintln(stderr, "plan: "+msg)
 	}
@@ -150,9 +159,19 @@ Exit codes: 0 done; 1 a gate failed or diff found differences; 2 bad usage or in
 			for _, line := range g.unknown {
 				p.printNote("warning: %s", line)
 			}
-			return g.setDocumentLimit()
+			for _, line := range slices.Compact(g.typedOldNames) {
+				p.printNote("note: %s", line)
+			}
+			return firstError(g.checkStandardFiles(cmd, args), g.setDocumentLimit())
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if g.version {
+				return printVersion(newPrinter(cmd, g))
+			}
+			return cmd.Help()
 		},
 	}
+	root.Flags().BoolVar(&g.version, "version", false, "print the version, as plan version does")
 	pf := root.PersistentFlags()
 	pf.StringVar(&g.config, "config", "", "configuration file (default ./inferplan.yaml if it exists)")
 	pf.BoolVar(&g.json, "json", false, "print one JSON document instead of tables")
@@ -174,6 +193,8 @@ Exit codes: 0 done; 1 a gate failed or diff found differences; 2 bad usage or in
 	add("aid", newReplayCommand(g), newInitCommand(g), newImportCommand(g), newExportCommand(g), newSchemaCommand(), newModelsCommand(g), newDoctorCommand(g), newRescueCommand(g), newVersionCommand(g))
 	root.AddCommand(newShareCommand(), newSolverCommand())
 	root.SetHelpCommand(newHelpCommand(root))
+	acceptPercent(root)
+	g.acceptOldNames(root)
 	useFlagSections(root)
 	markRunning(root, root)
 	return root

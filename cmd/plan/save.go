@@ -17,7 +17,7 @@ import (
 
 // toStdout, as the name of an output file, stands for standard output. The document is written there in place of
 // the tables.
-const toStdout = "-"
+const toStdout = document.Stdin
 
 // checkOutput returns an error, before any work is done, if the file that a flag names cannot be written. A document
 // of another kind is not replaced, because nobody means to replace a profile with a plan. flag is the flag's name,
@@ -26,8 +26,6 @@ func (p *printer) checkOutput(flag, path, kind string) error {
 	switch {
 	case path == "":
 		return nil
-	case path == toStdout && p.json:
-		return usageErrorf("--%s - and --json exclude each other: both print a document to stdout", flag)
 	case path == toStdout:
 		return nil
 	}
@@ -67,7 +65,7 @@ var formatField = regexp.MustCompile(`^\s*\{?\s*"?format"?\s*:\s*["']?inferplan\
 
 // kindAt returns the kind of the document in a file, or "" if it is not a document of ours.
 func kindAt(path string) string {
-	f, err := os.Open(path)
+	f, err := document.Open(path)
 	if err != nil {
 		return ""
 	}
@@ -116,8 +114,11 @@ type partFile struct {
 }
 
 // createPart opens a file to write to: a temporary one beside path, which complete renames to path or, if path is a
-// pipe or a device, path itself.
+// pipe, a device or standard output (-), path itself.
 func createPart(path string) (*partFile, error) {
+	if path == toStdout {
+		return &partFile{os.Stdout, path, false}, nil
+	}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		return &partFile{f, path, false}, err

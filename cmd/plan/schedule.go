@@ -4,7 +4,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -180,7 +179,7 @@ func parseMix(text string) (map[string]float64, error) {
 	sum := 0.0
 	for part := range strings.SplitSeq(text, ",") {
 		class, number, ok := strings.Cut(strings.TrimSpace(part), "=")
-		share, err := strconv.ParseFloat(number, 64)
+		share, err := document.ParseShare(number)
 		if _, isDuplicate := out[class]; !ok || err != nil || class == "" || isDuplicate || !(share >= 0 && share < 1e12) {
 			return nil, usageErrorf("--mix %q: expected CLASS=SHARE, each class once, such as interactive=0.8,batch=0.2; found %q", text, part)
 		}

@@ -46,8 +46,10 @@ type serveOptions struct {
 	modelCache          string
 	joinSilence         time.Duration
 	drain, drainDelay   time.Duration
+	watchPlan           time.Duration
 	logFormat           string
 	accessLog           bool
+	trace               traceOptions
 	text                textOptions
 	executionOptions
 }
@@ -64,12 +66,12 @@ Inference Protocol over HTTP and gRPC, Prometheus metrics.
 A plan of language models is executed by servers as they are, one for each of its instances
 (--server): OpenAI's protocol over HTTP, and accepted requests are kept on disk until they are answered.
 It listens on loopback unless told otherwise. SIGTERM drains and exits 0; SIGHUP reads the plan
-again and switches. --engine replay serves a plan without its models: runs last as planned.`,
+again and switches, and so does a change of the file with --watch-plan. --engine replay serves a plan without its models: runs last as planned.`,
 		Example: `  plan serve plan.json
-  plan serve plan.json --http 0.0.0.0:8000 --token-file token.txt --models /srv/models
+  plan serve plan.json --http 0.0.0.0:8000 --token-file token.txt --models-dir /srv/models
   plan serve plan.json --engine replay --record service.json
   plan serve plan.json --server http://gpu1:8000 --server http://gpu2:8000 --queue requests.db
-  plan serve plan.json --join-listen 0.0.0.0:8003 --join-token token.txt --join-cert join.pem --remote L4=2`,
+  plan serve plan.json --join-listen 0.0.0.0:8003 --join-token-file token.txt --join-cert join.pem --remote L4=2`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.maxBodyGiven = cmd.Flags().Changed("max-body")
@@ -80,9 +82,9 @@ again and switches. --engine replay serves a plan without its models: runs last 
 	f.StringVar(&o.http, "http", ":8000", "address of HTTP, or off")
 	f.StringVar(&o.grpc, "grpc", ":8001", "address of gRPC, or off")
 	f.StringVar(&o.metrics, "metrics", ":8002", "address of the metrics, or off")
-	f.StringVar(&o.models, "models", "models", "folder with the models, NAME.onnx")
+	f.StringVar(&o.models, "models-dir", "models", "folder with the models, NAME.onnx")
 	f.StringVar(&o.engine, "engine", "onnx", "onnx or replay")
-	f.StringVar(&o.policy, "policy", "", "run-time policy, by the kind of the plan ("+policies.NamesByKind()+"; default the plan's)")
+	policyFlag(cmd, f, &o.policy)
 	f.StringVar(&o.record, "record", "", "write the actual service times at the end, for 'plan simulate --service'")
 	f.StringVar(&o.eventLog, "event-log", "", "write every event and action of the policy")
 	f.StringVarP(&o.out, "output", "o", "", "report to write at the end")
@@ -97,14 +99,16 @@ again and switches. --engine replay serves a plan without its models: runs last 
 	f.StringVar(&o.token, "token-file", "", "file with a bearer token that clients must send")
 	f.StringVar(&o.keys, "keys", "", "file with the keys of clients, one a line: TOKEN [name=NAME] [class=CLASS] [rps=N] [burst=N] [open=N]; beside --token-file, or instead")
 	f.StringArrayVar(&o.places, "place", nil, "KIND=CPUS[/CPUS_PER_DEVICE]: CPUs of the devices of a kind, such as cpu-a=0-3 (repeatable)")
-	f.StringArrayVar(&o.remote, "remote", nil, "KIND=N: the plan's last N devices of a kind are those of other hosts (repeatable)")
+	f.StringArrayVar(&o.remote, "remote", nil, "KIND=N: the plan's last N devices of a kind are those of other hosts (repeatable); all: all devices of any plan are")
 	f.StringVar(&o.join, "join-listen", executor.AddressOff, "address at which workers of other hosts join, such as 0.0.0.0:8003")
-	f.StringVar(&o.joinToken, "join-token", "", "file with the token that such workers must know, made where there is none")
+	f.StringVar(&o.joinToken, "join-token-file", "", "file with the token that such workers must know, made where there is none")
 	f.StringVar(&o.joinCert, "join-cert", "", "file with a certificate and key for --join-listen alone, made where there is none; workers trust it by the pin that is printed")
 	f.DurationVar(&o.joinSilence, "join-silence", worker.DefaultSilence, "how long another host may be silent before it counts as lost")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json: a line for each thing that happens, on stderr")
 	f.BoolVar(&o.accessLog, "access-log", false, "log a line for every request: client, path or method, status, bytes, time")
+	o.trace.flags(f)
 	f.DurationVar(&o.drainDelay, "drain-delay", 0, "how long requests are still taken at the end while readiness is false, so that load balancers send them elsewhere (behind Kubernetes 10s)")
+	f.DurationVar(&o.watchPlan, "watch-plan", 0, "how often the plan's file is looked at, to switch to it when it was changed, as at SIGHUP; 0 leaves it to SIGHUP")
 	f.DurationVar(&o.drain, "drain", 30*time.Second, "how long accepted requests may take at the end")
 	o.text.flags(f)
 	o.executionOptions.flags(f, "as the plan's numbers were measured")
@@ -112,7 +116,6 @@ again and switches. --engine replay serves a plan without its models: runs last 
 	completeExecution(cmd)
 	completeFlag(cmd, "engine", "onnx", "replay")
 	completeFlag(cmd, "log-format", "text", "json")
-	completeFlag(cmd, "policy", policies.Names()...)
 	return cmd
 }
 
@@ -125,7 +128,7 @@ func (o *serveOptions) memoryLimits() (body, requests, store document.Bytes, err
 	}
 	requests, store = httplimit.DefaultMemory, httplimit.DefaultMemory
 	if o.memoryLimit != "" {
-		memory, err := document.ParseBytes(o.memoryLimit)
+		memory, err := document.ParseMemory(o.memoryLimit)
 		if err != nil {
 			return 0, 0, 0, usageErrorf("--memory-limit: %w", err)
 		}
@@ -170,7 +173,7 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	if err != nil {
 		return usageErrorf("%w", err)
 	}
-	remote, err := parseRemote(o.remote)
+	remote, allRemote, err := parseRemote(o.remote)
 	if err != nil {
 		return usageErrorf("%w", err)
 	}
@@ -186,6 +189,15 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	if err != nil {
 		return err
 	}
+	if o.policy != "" {
+		tables, err := policies.Compile(plan)
+		if err != nil {
+			return withCode(exitUsage, err)
+		}
+		if err := p.checkPolicy(o.policy, tables); err != nil {
+			return err
+		}
+	}
 	keys, err := o.clientKeys(plan)
 	if err != nil {
 		return err
@@ -198,12 +210,17 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 		return err
 	}
 	log := p.logAs(o.logFormat)
+	tracer, closeTracer, err := o.trace.open(ctx, p, log)
+	if err != nil {
+		return err
+	}
+	defer closeTracer()
 
 	// Collect the options of the server.
 	options := executor.ServeOptions{
 		Options: executor.Options{
-			CoreOptions:   executor.CoreOptions{Engine: o.engine, ModelsDir: o.models, Policy: o.policy, MaxQueue: o.maxQueue, Log: log},
-			WorkerOptions: executor.WorkerOptions{ShareCPUs: o.shareCPUs, CPUPlaces: places, Remote: remote, OverrideExecution: execute, CacheBytes: cache},
+			CoreOptions:   executor.CoreOptions{Engine: o.engine, ModelsDir: o.models, Policy: o.policy, MaxQueue: o.maxQueue, Log: log, Tracer: tracer},
+			WorkerOptions: executor.WorkerOptions{ShareCPUs: o.shareCPUs, CPUPlaces: places, Remote: remote, AllRemote: allRemote, OverrideExecution: execute, CacheBytes: cache},
 			TaskOptions:   executor.TaskOptions{StoreBytes: int64(store), OnStart: func(n int64) { collectAt(int64(requests) + n) }},
 		},
 		Join: o.join, JoinToken: joinToken, JoinSilence: o.joinSilence, JoinCert: o.joinCert,
@@ -211,7 +228,7 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 		Plan:       path, HTTP: o.http, GRPC: o.grpc, Metrics: o.metrics, TLSCert: o.tlsCert, TLSKey: o.tlsKey,
 		Door:         httplimit.Door{Keys: keys, Hosts: o.hosts, Budget: httplimit.NewBudget(int64(requests), log)},
 		OIP:          oip.Options{Version: kind.Version, MaxBodyBytes: int64(body)},
-		DrainTimeout: o.drain, DrainDelay: o.drainDelay, Record: o.record,
+		DrainTimeout: o.drain, DrainDelay: o.drainDelay, WatchInterval: o.watchPlan, Record: o.record,
 		OnReady: func(a executor.Addresses) {
 			p.printNote("serving %s: HTTP %s, gRPC %s, metrics %s; SIGTERM drains", path, cmp.Or(a.HTTP, executor.AddressOff), cmp.Or(a.GRPC, executor.AddressOff), cmp.Or(a.Metrics, executor.AddressOff))
 		},
@@ -226,9 +243,11 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 		return err
 	}
 	if o.eventLog != "" {
-		f, err := os.Create(o.eventLog)
-		if err != nil {
-			return withCode(exitUsage, fmt.Errorf("event log: %w", err))
+		f := os.Stdout
+		if o.eventLog != toStdout {
+			if f, err = os.Create(o.eventLog); err != nil {
+				return withCode(exitUsage, fmt.Errorf("event log: %w", err))
+			}
 		}
 		defer func() { err = errors.Join(err, f.Close()) }()
 		options.EventLog = f
@@ -296,7 +315,7 @@ func (o *serveOptions) readJoinToken(p *printer) ([]byte, error) {
 		return nil, nil
 	}
 	if o.joinToken == "" {
-		return nil, usageErrorf("--join-listen needs --join-token FILE: workers of other hosts run models and see requests")
+		return nil, usageErrorf("--join-listen needs --join-token-file FILE: workers of other hosts run models and see requests")
 	}
 	token, created, err := worker.Token(o.joinToken)
 	if err != nil {
@@ -317,7 +336,7 @@ func (o *serveOptions) howToJoin(a executor.Addresses) string {
 	case o.tlsCert != "":
 		secure = " --tls-ca FILE"
 	}
-	return fmt.Sprintf("other hosts join with: plan worker --join %s --token FILE --device KIND%s", a.Join, secure)
+	return fmt.Sprintf("other hosts join with: plan worker --join %s --token-file FILE --device KIND%s", a.Join, secure)
 }
 
 // logger returns a logger for the events of the server. With --quiet it logs only warnings and errors.
@@ -370,7 +389,7 @@ func (o *serveOptions) checkFlags(body int64) error {
 			return usageErrorf("--tls-key: %w", err)
 		}
 	}
-	return firstError(checkWord("engine", o.engine, "onnx", "replay"), checkWord("log-format", o.logFormat, "text", "json"), checkDuration("drain-delay", o.drainDelay), checkWhole("max-queue", o.maxQueue, 0, 1<<30), checkPositiveDuration("drain", o.drain), checkPositiveDuration("join-silence", o.joinSilence))
+	return firstError(o.trace.check(), checkWord("engine", o.engine, "onnx", "replay"), checkWord("log-format", o.logFormat, "text", "json"), checkDuration("drain-delay", o.drainDelay), checkDuration("watch-plan", o.watchPlan), checkWhole("max-queue", o.maxQueue, 0, 1<<30), checkPositiveDuration("drain", o.drain), checkPositiveDuration("join-silence", o.joinSilence))
 }
 
 // checkAddress refuses texts other than HOST:PORT before anything is started.
@@ -378,12 +397,17 @@ func checkAddress(flag, address string) error {
 	if address == executor.AddressOff {
 		return nil
 	}
+	if !isHostPort(address) {
+		return usageErrorf("--%s: found %q, expected HOST:PORT, :PORT or %s", flag, address, executor.AddressOff)
+	}
+	return nil
+}
+
+// isHostPort reports whether a text is an address HOST:PORT with a port that exists.
+func isHostPort(address string) bool {
 	_, port, err := net.SplitHostPort(address)
 	if err == nil {
 		_, err = net.LookupPort("tcp", port)
 	}
-	if err != nil {
-		return usageErrorf("--%s: found %q, expected HOST:PORT, :PORT or %s", flag, address, executor.AddressOff)
-	}
-	return nil
+	return err == nil
 }

@@ -32,11 +32,11 @@ type serverOptions struct {
 func (o *serverOptions) flags(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.servers, "server", nil, "server of an instance of language models: URL of the next instance, N=URL of instance N of the plan, or N/MODEL=URL where an instance has a server for each model (repeatable)")
 	f.StringArrayVar(&o.adapters, "adapter", nil, "model of the plan that its server has as a LoRA adapter of another model: MODEL=BASE,PATH with the path of its files as the server sees them, or MODEL=BASE where the server was started with it under this name (repeatable)")
-	f.StringVar(&o.serverKey, "server-key", "", "file with the bearer token that these servers ask for")
+	f.StringVar(&o.serverKey, "server-token-file", "", "file with the bearer token that these servers ask for")
 }
 
 // parseList returns the servers of language models that --server names, each with the instance of the plan that it is
-// (a number), and the bearer token in the file --server-key. A wrong list is a usage error.
+// (a number), and the bearer token in the file --server-token-file. A wrong list is a usage error.
 func (o *serverOptions) parseList() ([]executor.InstanceServer, error) {
 	key, err := readToken(o.serverKey)
 	if err != nil {

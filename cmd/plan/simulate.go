@@ -16,6 +16,7 @@ import (
 	"inferplan/formats/arrivals"
 	"inferplan/formats/document"
 	"inferplan/formats/outcomes"
+	"inferplan/planner/inputs"
 	"inferplan/planner/kind"
 	"inferplan/policy"
 	"inferplan/policy/artifact"
@@ -85,7 +86,7 @@ models are decided are not simulated. Attainment is taken to fall with load.`,
 	f.Float64Var(&o.upTo, "up-to", sim.MaxSearchLoad, "highest load that --find-max-load looks at, from 0.05 to 5")
 	f.StringVar(&o.loads, "loads", "", "several loads, as 0.5,0.8,1 or FROM:TO:STEP, for a curve of each model's attainment; the rest of the report is of the last")
 	f.Float64Var(&o.attainment, "attainment", 0, "share of requests in time that --find-max-load asks for; default: what the percentile of each model or class says, .99 for p99")
-	f.StringVar(&o.policy, "policy", "", "run-time policy, by the kind of the plan ("+policies.NamesByKind()+"; default the plan's)")
+	policyFlag(cmd, f, &o.policy)
 	f.StringVar(&o.network, "network", "", "who shares links: nodes (the cluster's NICs) or stages (as the PPipe artifact assumes; default with --policy artifact)")
 	f.DurationVar(&o.duration, "duration", 30*time.Second, "virtual time of arrivals")
 	f.DurationVar(&o.warmup, "warmup", 0, "virtual time at the start that is not counted")
@@ -98,13 +99,13 @@ models are decided are not simulated. Attainment is taken to fall with load.`,
 	f.StringVar(&o.outcomes, "outcomes", "", "CSV to write with what became of every request of one run, for 'plan report --html'")
 	f.BoolVar(&o.verify, "verify", false, "check the simulator's invariants while running")
 	f.StringVarP(&o.outPath, "output", "o", "", "report to write; - is stdout, instead of the tables")
-	completeFlag(cmd, "policy", policies.Names()...)
 	completeFlag(cmd, "network", networkNames()...)
 	return cmd
 }
 
-// runSimulate reports the results of complete runs, also if an interrupt prevented further runs. Of an interrupted
-// run it writes nothing, because its figures would look like those of a shorter run.
+// runSimulate reports the results of complete runs, also if an interrupt prevented further runs. Of a first run that
+// was interrupted it reports what arrived until then, as a run of that duration. A search or a sweep of loads needs a
+// complete run.
 func runSimulate(ctx context.Context, p *printer, o *simulateOptions, path string) error {
 	err := simulate(ctx, p, o, path)
 	if _, hasCode := errors.AsType[*exitError](err); !hasCode && errors.Is(err, context.Canceled) {
@@ -218,6 +219,9 @@ func (o *simulateOptions) newScenario(p *printer, plan *formats.Plan) (*sim.Scen
 	if err != nil {
 		return nil, err
 	}
+	if err := p.checkPolicy(o.policy, sc.Tables); err != nil {
+		return nil, err
+	}
 	if !o.hasArrivalFlags() {
 		assumed = append(assumed, fmt.Sprintf("load: %g of the planned rate", o.load))
 	}
@@ -322,11 +326,17 @@ func (o *simulateOptions) runSimulation(ctx context.Context, sc *sim.Scenario, s
 		if !o.durationGiven {
 			sc.Duration = 0 // until the trace ends
 		}
-		cfg, err := sc.Replay(src)
-		if err == nil {
-			rep, events, err = o.runOnce(ctx, cfg, src)
+		grace, stop := withGrace(ctx)
+		defer stop()
+		cfg, err := cutBy(ctx, sc).Replay(src)
+		if err != nil {
+			return nil, 0, "", err
 		}
-		return rep, events, "", err
+		res, err := o.runOnce(grace, cfg, src)
+		if err != nil {
+			return nil, 0, "", err
+		}
+		return res.Report, res.Events, arrivalsUntil(res.Report), nil
 	case o.loads != "":
 		// Simulate a list of loads.
 		loads, err := o.parseLoads()
@@ -352,11 +362,29 @@ func (o *simulateOptions) runSimulation(ctx context.Context, sc *sim.Scenario, s
 	}
 
 	// Simulate one load in several runs.
-	res, err := o.replicate(ctx, sc)
+	grace, stop := withGrace(ctx)
+	defer stop()
+	res, err := o.replicate(grace, cutBy(ctx, sc))
 	if res == nil {
 		return nil, 0, "", err
 	}
-	return res.Report, res.Events, fmt.Sprintf("the first %d of %d runs", res.Report.Runs, o.runCount), nil
+	completed = fmt.Sprintf("the first %d of %d runs", res.Report.Runs, o.runCount)
+	if res.Report.DurationUS.D() < sc.Duration {
+		completed = arrivalsUntil(res.Report)
+	}
+	return res.Report, res.Events, completed, nil
+}
+
+// cutBy returns the scenario with arrivals that end when ctx does.
+func cutBy(ctx context.Context, sc *sim.Scenario) *sim.Scenario {
+	cut := *sc
+	cut.Cut = ctx
+	return &cut
+}
+
+// arrivalsUntil says for how long requests arrived in a run that was interrupted.
+func arrivalsUntil(rep *formats.Report) string {
+	return fmt.Sprintf("the requests that arrived in the first %s", rep.DurationUS.D())
 }
 
 // showReport writes and prints the report.
@@ -370,7 +398,7 @@ func (o *simulateOptions) showReport(p *printer, rep *formats.Report) error {
 
 // planInput describes the plan for the report. It returns nil if the plan was read from a pipe.
 func (o *simulateOptions) planInput(path string) (*formats.Input, error) {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+	if info, err := os.Stat(path); path == document.Stdin || err == nil && !info.Mode().IsRegular() {
 		return nil, nil
 	}
 	sum, err := document.Digest(path)
@@ -378,7 +406,7 @@ func (o *simulateOptions) planInput(path string) (*formats.Input, error) {
 		return nil, err
 	}
 	if o.outPath != "" {
-		if path, err = relativeTo(filepath.Dir(o.outPath), path); err != nil {
+		if path, err = inputs.RelativeTo(filepath.Dir(o.outPath), path); err != nil {
 			return nil, err
 		}
 	}
@@ -401,8 +429,8 @@ func (o *simulateOptions) chooseNetwork(policyName string) (policy.Topology, []s
 func networkNames() []string { return textsOf(policy.Topologies()) }
 
 // runOnce runs once, with the arrivals of a trace or, if src is nil, drawn ones. It writes the trace of the devices
-// and the event log, if they are asked for. It also returns the number of simulated events.
-func (o *simulateOptions) runOnce(ctx context.Context, cfg sim.Config, src arrivals.Source) (*formats.Report, int64, error) {
+// and the event log, if they are asked for.
+func (o *simulateOptions) runOnce(ctx context.Context, cfg sim.Config, src arrivals.Source) (*sim.Result, error) {
 	var parts []*partFile
 	createFile := func(path, content string) (*os.File, error) {
 		f, err := createPart(path)
@@ -420,7 +448,7 @@ func (o *simulateOptions) runOnce(ctx context.Context, cfg sim.Config, src arriv
 	if o.chromeTrace != "" {
 		trace, err := createFile(o.chromeTrace, "device trace")
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		cfg.ChromeTrace = trace
 	}
@@ -428,7 +456,7 @@ func (o *simulateOptions) runOnce(ctx context.Context, cfg sim.Config, src arriv
 	if o.eventLog != "" {
 		log, err := createFile(o.eventLog, "event log")
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		rec = conform.NewRecorder(cfg.Policy, log)
 		cfg.Policy = rec
@@ -458,14 +486,15 @@ func (o *simulateOptions) runOnce(ctx context.Context, cfg sim.Config, src arriv
 		err = writeOutcomes(o.outcomes, outcomes.Formats[0], "", list)
 	}
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	if src != nil {
 		if err := arrivals.Err(src); err != nil {
-			return nil, 0, withCode(exitUsage, err)
+			return nil, withCode(exitUsage, err)
 		}
 	}
-	return res.Report, res.Events, nil
+	res.Report.Interrupted = res.CutAt > 0
+	return res, nil
 }
 
 // writesOneRun reports whether a file is asked for that is of a single run: a trace of the devices, an event log or outcomes.
@@ -483,11 +512,7 @@ func (o *simulateOptions) replicate(ctx context.Context, sc *sim.Scenario) (*sim
 	if err != nil {
 		return nil, err
 	}
-	rep, events, err := o.runOnce(ctx, cfg, nil)
-	if err != nil {
-		return nil, err
-	}
-	return &sim.Result{Report: rep, Events: events}, nil
+	return o.runOnce(ctx, cfg, nil)
 }
 
 // setServiceTimes sets how long runs take: as recorded, with jitter around the plan's times, or as planned.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"inferplan/formats/document"
 	"inferplan/sim"
 )
 
@@ -47,7 +48,7 @@ func (o *simulateOptions) parseLoads() ([]float64, error) {
 		return nil, usageErrorf("--loads and --load exclude each other")
 	}
 	parse := func(text string) (float64, error) {
-		v, err := strconv.ParseFloat(text, 64)
+		v, err := document.ParseShare(text)
 		if err != nil || !(v > 0) || math.IsInf(v, 0) {
 			return 0, bad(strconv.Quote(text))
 		}

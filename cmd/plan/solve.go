@@ -5,16 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"inferplan/formats"
+	"inferplan/formats/diff"
 	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/planner/check"
 	"inferplan/planner/explain"
+	"inferplan/planner/inputs"
 	"inferplan/planner/kind"
 )
 
@@ -26,6 +29,9 @@ type solveOptions struct {
 	seed                                uint64
 	certify, force                      bool
 	runningPlan                         string
+	measured                            []string
+	served                              *servedRun // what --measured names, once it is read
+	seedTyped                           bool
 	attainment                          float64
 	attainmentTyped, budgetTyped        bool
 	measure                             bool
@@ -45,6 +51,9 @@ and all measured models with equal weight. The output says how good the plan is,
 it can be from the optimum at most, what the bottleneck is, and what one more device or
 10 ms of latency would gain.
 
+With --measured the plan of --from is made again for what a server measured while it ran:
+times of runs, and rates. The documents are those that this plan names, and its options hold.
+
 Exit codes: 0 a plan was written; 2 bad input; 3 infeasible (the reason and the nearest
 feasible values are printed); 4 interrupted, or --require-gap was missed (the best plan so
 far is written).`,
@@ -53,6 +62,7 @@ far is written).`,
   plan solve --slo 200ms --measure --budget 10m
   plan solve --profile p.json --cluster c.yaml --workload w.yaml --gap 1e-4 -o plan.json
   plan solve --from plan.json --max-moved 0.1 -o next.json
+  plan solve --from plan.json --measured service.json,report.json -o next.json
   plan solve --slo 100ms --gpu-rounding fractional --max-partitions 3 --json
   plan solve --method queue --objective gpus --profile llms.json --cluster c.yaml --workload chat.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -63,10 +73,11 @@ far is written).`,
 			return noArguments(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !cmd.Flags().Changed("output") {
-				o.outPath = "plan.json"
-			} else {
+			o.seedTyped = cmd.Flags().Changed("seed")
+			if cmd.Flags().Changed("output") {
 				o.force = true
+			} else if o.outPath = "plan.json"; len(o.measured) > 0 { // the served plan may be in force
+				o.outPath, o.force = "plan.new.json", true
 			}
 			if err := o.choices.check(cmd.Flags()); err != nil {
 				return err
@@ -86,6 +97,7 @@ far is written).`,
 	f.Float64Var(&o.attainment, "attainment", 0, "share of the requests that must be in time; default: what the percentile of each model or class says, .99 for p99")
 	f.StringVarP(&o.outPath, "output", "o", "", "file to write the plan to; - writes it to stdout instead of the tables (default plan.json)")
 	f.StringVar(&o.runningPlan, "from", "", "plan currently deployed; keep its placement where that is within --gap of the optimum")
+	f.StringSliceVar(&o.measured, "measured", nil, "what a server measured of the plan of --from: the times of plan serve --record, the report of plan serve --output or plan load, or both; the new plan is for these times and rates, with the options of that plan")
 	f.BoolVar(&o.force, "force", false, "replace an existing plan.json that differs (without it, the new plan is written to plan.new.json)")
 	f.BoolVar(&o.measure, "measure", false, "measure stages whose times are only estimated, on the devices of this machine, and solve again until the plan no longer changes")
 	f.DurationVar(&o.budget, "budget", 5*time.Minute, "total time for --measure")
@@ -128,16 +140,12 @@ func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
 	// Write and print the plan.
 	plan := res.Plan
 	interrupted := ctx.Err() != nil
-	if err := o.savePlan(p, plan); err != nil {
+	if err := firstError(o.served.saveFiles(p), o.savePlan(p, plan)); err != nil {
 		return err
 	}
 	p.printAssumptions(plan.Assumptions)
 	p.printWarnings(plan.Warnings)
-	if p.json {
-		if err := p.printJSON(solveDocument(res)); err != nil {
-			return err
-		}
-	} else if err := printPlan(p, plan, o.outPath); err != nil {
+	if err := o.showPlan(p, res); err != nil {
 		return err
 	}
 	if interrupted {
@@ -146,6 +154,24 @@ func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
 	if o.requireGap > 0 && (plan.Objective.Gap == nil || *plan.Objective.Gap > o.requireGap) {
 		return &exitError{exitInterrupted, fmt.Errorf("--require-gap %g missed; the best plan so far is in %s", o.requireGap, o.outPath)}
 	}
+	return nil
+}
+
+// showPlan prints the plan and, if it was made from what a server measured, what changed against the plan that was served.
+func (o *solveOptions) showPlan(p *printer, res *planner.Result) error {
+	var changes *diff.Result
+	if o.served != nil {
+		changes = planner.Diff(o.served.plan, res.Plan)
+	}
+	if p.json {
+		d := solveDocument(res)
+		d.Changes = changes
+		return p.printJSON(d)
+	}
+	if err := printPlan(p, res.Plan, o.outPath); err != nil || changes == nil {
+		return err
+	}
+	p.printLines(append([]string{"changed against " + o.runningPlan + ":"}, changes.Lines()...))
 	return nil
 }
 
@@ -183,7 +209,7 @@ func (o *solveOptions) solveOrSettle(ctx context.Context, p *printer, solveOnce 
 		_, err := solveOnce()
 		return err
 	}
-	path, err := documentFile("profile", o.profile)
+	path, err := inputs.FindFile("profile", o.profile)
 	if err != nil {
 		return err
 	}
@@ -203,6 +229,9 @@ func (o *solveOptions) solveOnce(ctx context.Context, p *printer) (*planner.Resu
 		return nil, err
 	}
 	opt.Assumptions = append(opt.Assumptions, assumed...)
+	if o.served != nil {
+		opt.Assumptions = append([]string{o.takeOptions(&opt, o.served)}, opt.Assumptions...)
+	}
 	endsWellOnInterrupt(ctx) // before this an interrupt ends the program at once
 	solver, err := newSolver()
 	if err != nil {
@@ -225,6 +254,12 @@ func (o *solveOptions) checkFlagPairs() error {
 	if margin := o.choices.textOf("margin"); o.attainmentTyped && !o.certify && margin != "" && margin != planner.Auto {
 		return usageErrorf("--attainment is what the certified rate must reach: with --margin %s it needs --certify", margin)
 	}
+	if len(o.measured) > 0 && o.runningPlan == "" {
+		return usageErrorf("--measured is of a plan that was served: it needs --from")
+	}
+	if len(o.measured) > 0 && o.measure {
+		return usageErrorf("--measured and --measure exclude each other: one takes times of a server, the other measures here")
+	}
 	if o.budgetTyped && !o.measure {
 		return usageErrorf("--budget is the time for what --measure measures: it needs --measure")
 	}
@@ -245,41 +280,44 @@ func (o *solveOptions) plannerOptions(in *planner.Inputs) (planner.Options, erro
 // solveInputs reads the documents. For a missing document it makes one from defaults, and returns a line that says
 // so.
 func solveInputs(o *solveOptions) (planner.Inputs, []string, error) {
-	r := &inputReader{planPath: o.outPath}
-	path, err := documentFile("profile", o.profile)
+	r := &inputs.Reader{PlanPath: o.outPath}
+	if len(o.measured) > 0 {
+		return o.servedInputs(r)
+	}
+	path, err := inputs.FindFile("profile", o.profile)
 	if err == nil && path == "" {
 		err = usageErrorf("no profile here (profile.json); type: plan profile MODEL.onnx")
 	}
 	if err == nil {
-		err = r.readProfile(path)
+		err = r.ReadProfile(path)
 	}
 	if err != nil {
-		return r.Inputs, nil, err
+		return r.Documents, nil, err
 	}
 	if o.runningPlan != "" {
 		if r.RunningPlan, err = readPlan(o.runningPlan); err != nil {
-			return r.Inputs, nil, err
+			return r.Documents, nil, err
 		}
-		if err := r.addFile("running", o.runningPlan); err != nil {
-			return r.Inputs, nil, err
+		if err := r.AddFile("running", o.runningPlan); err != nil {
+			return r.Documents, nil, err
 		}
 	}
 	cluster, err := o.readCluster(r)
 	if err != nil {
-		return r.Inputs, nil, err
+		return r.Documents, nil, err
 	}
 	workload, err := o.readWorkload(r)
-	return r.Inputs, append(cluster, workload...), err
+	return r.Documents, slices.Concat(cluster, workload, r.Unnamed), err
 }
 
 // readCluster reads the cluster or, without one, takes this machine. assumptions says what was assumed.
-func (o *solveOptions) readCluster(r *inputReader) (assumptions []string, err error) {
-	path, err := documentFile("cluster", o.cluster)
+func (o *solveOptions) readCluster(r *inputs.Reader) (assumptions []string, err error) {
+	path, err := inputs.FindFile("cluster", o.cluster)
 	if err != nil {
 		return nil, err
 	}
 	if path != "" {
-		return nil, r.readCluster(path)
+		return nil, r.ReadCluster(path)
 	}
 	r.Cluster, assumptions, err = planner.LocalCluster(r.Profile, thisMachine())
 	return assumptions, withCode(exitUsage, err)
@@ -287,13 +325,13 @@ func (o *solveOptions) readCluster(r *inputReader) (assumptions []string, err er
 
 // readWorkload reads the workload or, without one, makes one of all models with the SLO. assumptions says what was
 // assumed.
-func (o *solveOptions) readWorkload(r *inputReader) (assumptions []string, err error) {
-	path, err := documentFile("workload", o.workload)
+func (o *solveOptions) readWorkload(r *inputs.Reader) (assumptions []string, err error) {
+	path, err := inputs.FindFile("workload", o.workload)
 	if err != nil {
 		return nil, err
 	}
 	if path != "" {
-		return nil, r.readWorkload(path)
+		return nil, r.ReadWorkload(path)
 	}
 	if o.runningPlan != "" && o.choices.textOf("slo") == "" {
 		if r.Workload = check.WorkloadOf(r.RunningPlan); r.Workload == nil {
@@ -322,6 +360,7 @@ type solveJSON struct {
 	Limits      []formats.Limit      `json:"limits,omitempty"`
 	Certificate *formats.Certificate `json:"certified,omitempty"`
 	Replan      *formats.Replan      `json:"replan,omitempty"`
+	Changes     *diff.Result         `json:"changes,omitempty"` // against the plan that was served, with --measured
 	WallMS      float64              `json:"wall_ms"`
 }
 

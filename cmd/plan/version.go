@@ -19,14 +19,18 @@ func newVersionCommand(g *globalFlags) *cobra.Command {
   plan version --json`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p := newPrinter(cmd, g)
-			if g.json {
-				return p.printJSON(map[string]string{
-					"version": kind.Version, "solver": highs.Version(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
-				})
-			}
-			fmt.Fprintf(p.out, "plan %s (%s, %s, %s/%s)\n", kind.Version, highs.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return nil
+			return printVersion(newPrinter(cmd, g))
 		},
 	}
+}
+
+// printVersion prints the versions of the program and of what it is made with.
+func printVersion(p *printer) error {
+	if p.json {
+		return p.printJSON(map[string]string{
+			"version": kind.Version, "solver": highs.Version(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
+		})
+	}
+	fmt.Fprintf(p.out, "plan %s (%s, %s, %s/%s)\n", kind.Version, highs.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return nil
 }

@@ -5,13 +5,13 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"inferplan/engine/worker"
+	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/profiler/modelinputs"
 )
@@ -34,16 +34,16 @@ type workerOptions struct {
 func newWorkerCommand(g *globalFlags) *cobra.Command {
 	o := &workerOptions{}
 	cmd := &cobra.Command{
-		Use:   "worker --join HOST:PORT --token FILE --device KIND",
+		Use:   "worker --join HOST:PORT --token-file FILE --device KIND",
 		Short: "Offer this host's devices to a server elsewhere",
 		Long: `Offer this host's devices to 'plan serve --join-listen' on another host: the stages that its plan
 places on them run here. It joins again whenever the connection breaks, and ends with SIGTERM.
-The models lie here as well, in --models; their hashes must be those of the plan.
+The models lie here as well, in --models-dir; their hashes must be those of the plan.
 
 (Without --join it is the worker process that serve and profile start themselves.)`,
-		Example: `  plan worker --join 10.0.0.1:8003 --token token.txt --device L4 --count 2
-  plan worker --join 10.0.0.1:8003 --token token.txt --device L4 --tls-pin sha256:3fa4…
-  plan worker --join 10.0.0.1:8003 --token token.txt --device cpu-2 --count 2 --cpus 0-3 --models /srv/models`,
+		Example: `  plan worker --join 10.0.0.1:8003 --token-file token.txt --device L4 --count 2
+  plan worker --join 10.0.0.1:8003 --token-file token.txt --device L4 --tls-pin sha256:3fa4…
+  plan worker --join 10.0.0.1:8003 --token-file token.txt --device cpu-2 --count 2 --cpus 0-3 --models-dir /srv/models`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.join == "" {
@@ -54,11 +54,11 @@ The models lie here as well, in --models; their hashes must be those of the plan
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.join, "join", "", "address of the server, HOST:PORT")
-	f.StringVar(&o.token, "token", "", "file with the token that the server knows, too")
+	f.StringVar(&o.token, "token-file", "", "file with the token that the server knows, too")
 	f.StringVar(&o.device, "device", "", "kind of the devices, as the plan names it")
 	f.IntVar(&o.count, "count", 1, "devices of that kind")
-	f.StringVar(&o.cpus, "cpus", "", "CPUs of the devices where they are CPU sets, such as 0-3,8; divided among them")
-	f.StringVar(&o.models, "models", "models", "folder with the models, NAME.onnx")
+	f.StringVar(&o.cpus, "cpus", "", "CPUs of the devices where they are CPU sets, such as 0-3,8; divided among them (default: as many threads as the kind says, on any CPU)")
+	f.StringVar(&o.models, "models-dir", "models", "folder with the models, NAME.onnx")
 	modelinputs.DefineOperators(f, &o.ops, "library of custom operators that models of the server need (repeatable): its hash must be that of the plan")
 	f.StringVar(&o.host, "host", "", "name of this host (default its own)")
 	f.StringVar(&o.modelCache, "model-cache", document.Bytes(worker.DefaultCache).String(), modelCacheHelp)
@@ -86,7 +86,7 @@ const modelCacheHelp = "most memory of this host for models that its devices swa
 
 // modelCacheBytes reads --model-cache.
 func modelCacheBytes(text string) (int64, error) {
-	size, err := document.ParseBytes(text)
+	size, err := document.ParseMemory(text)
 	if err != nil {
 		return 0, usageErrorf("--model-cache: %w", err)
 	}
@@ -111,7 +111,7 @@ func runWorker(cmd *cobra.Command, p *printer, o *workerOptions) error {
 		return err
 	}
 	if token == "" {
-		return usageErrorf("--token: expected the file with the token that 'plan serve --join-token' reads")
+		return usageErrorf("--token-file: expected the file with the token that 'plan serve --join-token-file' reads")
 	}
 	if err := worker.CheckToken([]byte(token)); err != nil {
 		return usageErrorf("%s: %w", o.token, err)
@@ -122,7 +122,7 @@ func runWorker(cmd *cobra.Command, p *printer, o *workerOptions) error {
 	if err := firstError(checkWhole("count", o.count, 1, maxJoined), checkPositiveDuration("silence", o.silence)); err != nil {
 		return err
 	}
-	if _, _, err := net.SplitHostPort(o.join); err != nil {
+	if !isHostPort(o.join) {
 		return usageErrorf("--join: found %q, expected HOST:PORT", o.join)
 	}
 	cpus, err := parseCPUs(o.cpus)
@@ -145,11 +145,12 @@ func runWorker(cmd *cobra.Command, p *printer, o *workerOptions) error {
 	if err != nil {
 		return err
 	}
+	threads, _ := formats.CPUThreads(o.device)
 
 	// Offer the devices until the end.
 	endsWellOnInterrupt(cmd.Context())
 	err = worker.Join(cmd.Context(), worker.JoinConfig{
-		Address: o.join, Token: []byte(token), TLS: secure, Host: o.host, Kind: o.device, Count: o.count, Models: o.models, CPUs: cpus, Operators: operators,
+		Address: o.join, Token: []byte(token), TLS: secure, Host: o.host, Kind: o.device, Count: o.count, Models: o.models, CPUs: cpus, Threads: threads, Operators: operators,
 		CacheBytes: cache, Silence: o.silence, Log: p.logger(),
 	})
 	if errors.Is(err, worker.ErrToken) || errors.Is(err, worker.ErrCertificate) {

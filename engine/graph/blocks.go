@@ -242,6 +242,9 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 		Model: m.Name, Identity: m.Identity, From: i, To: j, Blocks: b.Len(), Inputs: p.inputs, Outputs: p.outputs,
 		WeightBytes: m.net.weightBytes(p.nodes, o.FP16), Nodes: len(p.nodes), Folder: m.folder,
 	}
+	if !o.FP16 { // weights that are converted are part of the slice
+		sub.WeightFiles = m.net.weightFiles(p.nodes)
+	}
 	if o.NoData {
 		return sub, nil
 	}

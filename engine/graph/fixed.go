@@ -58,7 +58,7 @@ func (m *Model) Fixed(ctx context.Context, probe Probe) (*engine.Submodel, int, 
 	p.withoutWeights = false
 	sub := &engine.Submodel{
 		Model: m.Name, Identity: m.Identity, To: 1, Blocks: 1, Inputs: p.inputs, Outputs: p.outputs,
-		WeightBytes: m.unchangedNet.weightBytes(p.nodes, false), Nodes: len(p.nodes), Folder: m.folder,
+		WeightBytes: m.unchangedNet.weightBytes(p.nodes, false), Nodes: len(p.nodes), Folder: m.folder, WeightFiles: m.unchangedNet.weightFiles(p.nodes),
 	}
 	data, err := m.encode(p)
 	sub.ONNX = data

@@ -133,6 +133,24 @@ func openWeights(g *onnxpb.Graph, folder string, h hash.Hash) ([]string, error) 
 	return names, nil
 }
 
+// weightFiles returns the files, with slashes and sorted, that hold weights of the given compute nodes.
+func (n *sortedGraph) weightFiles(nodes []int) []string {
+	var files []string
+	names, _ := n.constants(nodes)
+	for _, name := range names {
+		t := n.inits[name]
+		if t == nil || !isOutside(t) {
+			continue
+		}
+		r, err := fileRegionOf(t)
+		if file := filepath.ToSlash(r.file); err == nil && !slices.Contains(files, file) {
+			files = append(files, file)
+		}
+	}
+	slices.Sort(files)
+	return files
+}
+
 // readOutside returns a tensor with its values, which it reads if they are in another file.
 func (m *Model) readOutside(t *onnxpb.Tensor) (*onnxpb.Tensor, error) {
 	if !isOutside(t) {

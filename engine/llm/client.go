@@ -121,6 +121,20 @@ func (c *Client) Call(ctx context.Context, method, path string, body any) ([]byt
 	return data, nil
 }
 
+// traceKey is the key of the headers of W3C Trace Context in a context.
+type traceKey struct{}
+
+type traceHeaders struct{ parent, state string }
+
+// WithTrace returns a context with whose requests the headers traceparent and tracestate are sent. If parent is empty,
+// it returns ctx.
+func WithTrace(ctx context.Context, parent, state string) context.Context {
+	if parent == "" {
+		return ctx
+	}
+	return context.WithValue(ctx, traceKey{}, traceHeaders{parent, state})
+}
+
 // send sends a request and returns the response, whose body the caller closes. body, if not nil, is sent as JSON. A
 // response with an error status becomes an Error, with the time after which the server wants to be asked again if it
 // names one.
@@ -142,6 +156,12 @@ func (c *Client) send(ctx context.Context, method, path string, body any) (*http
 	}
 	if c.key != "" {
 		req.Header.Set("Authorization", "Bearer "+c.key)
+	}
+	if trace, ok := ctx.Value(traceKey{}).(traceHeaders); ok {
+		req.Header.Set("Traceparent", trace.parent)
+		if trace.state != "" {
+			req.Header.Set("Tracestate", trace.state)
+		}
 	}
 
 	// Send it. An answer with an error status holds a message, and perhaps the time to wait.

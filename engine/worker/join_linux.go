@@ -24,7 +24,9 @@ type JoinConfig struct {
 	Count  int    // number of devices of that kind; 0 means 1
 	Models string // folder with NAME.onnx
 	// CPUs are the CPUs of all devices if these are CPU sets. They are divided among the devices evenly.
-	CPUs    []int
+	CPUs []int
+	// Threads work on one operator on a device without CPUs of its own. 0 means one per CPU of this process.
+	Threads int
 	Library string
 	// Operators are the libraries of custom operators that stages may need. The server names a library by its
 	// hash.

@@ -458,3 +458,21 @@ func TestOperatorsOfAHost(t *testing.T) {
 		t.Errorf("another library: %v", err)
 	}
 }
+
+// A device with CPUs of its own has a thread for each. One without has as many as its kind says.
+func TestThreadsOfAJoinedDevice(t *testing.T) {
+	for name, row := range map[string]struct {
+		config JoinConfig
+		cpus   []int
+		want   int
+	}{
+		"own CPUs":   {JoinConfig{Kind: "cpu-4", Count: 2, CPUs: []int{4, 5, 6, 7}, Threads: 4}, []int{6, 7}, 2},
+		"any CPUs":   {JoinConfig{Kind: "cpu-4", Count: 2, Threads: 4}, nil, 4},
+		"no threads": {JoinConfig{Kind: "L4", Count: 2}, nil, 0},
+	} {
+		d := row.config.deviceAt(1, 2)
+		if d.Kind != row.config.Kind || d.Index != 1 || d.Share != 2 || !slices.Equal(d.CPUs, row.cpus) || d.Threads != row.want {
+			t.Errorf("%s: %+v, want CPUs %v and %d threads", name, d, row.cpus, row.want)
+		}
+	}
+}

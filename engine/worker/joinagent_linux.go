@@ -165,9 +165,7 @@ func (a *agent) hello(ctx context.Context, p []byte) (*Welcome, error) {
 
 	// Replace what is the server's: this host knows its device, its CPUs and its libraries.
 	c := a.config
-	h.Device.Kind, h.Device.Index, h.Library = c.Kind, a.index, c.Library
-	cpusPerDevice := len(c.CPUs) / c.Count
-	h.Device.CPUs, h.Device.Threads = c.CPUs[a.index*cpusPerDevice:(a.index+1)*cpusPerDevice], cpusPerDevice
+	h.Device, h.Library = c.deviceAt(a.index, h.Device.Share), c.Library
 	if err := h.Execution.check(); err != nil {
 		return nil, err
 	}
@@ -184,6 +182,12 @@ func (a *agent) hello(ctx context.Context, p []byte) (*Welcome, error) {
 	a.proc, a.fp16 = proc, h.Execution.FP16
 	a.mu.Unlock()
 	return &proc.Welcome, nil
+}
+
+// deviceAt returns the device with a number of this host, with its kind, its CPUs and its threads, as a share of 1/share.
+func (c *JoinConfig) deviceAt(index, share int) Device {
+	n := len(c.CPUs) / c.Count
+	return Device{Kind: c.Kind, Index: index, Share: share, CPUs: c.CPUs[index*n : (index+1)*n], Threads: cmp.Or(n, c.Threads)}
 }
 
 // localOperators returns this host's paths of the libraries that the server names by hash.

@@ -176,7 +176,7 @@ func (b *JoinServer) takeWorker(ctx context.Context, owner any, kind string) (*j
 		select {
 		case <-changeSignal:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("no worker of kind %s has joined: %w (start one on its host with: plan worker --join ADDRESS --token FILE --device %s)", kind, ctx.Err(), kind)
+			return nil, fmt.Errorf("no worker of kind %s has joined: %w (start one on its host with: plan worker --join ADDRESS --token-file FILE --device %s)", kind, ctx.Err(), kind)
 		}
 	}
 }

@@ -35,7 +35,7 @@ const (
 // CheckToken refuses a token that could be guessed.
 func CheckToken(token []byte) error {
 	if len(token) < minToken {
-		return fmt.Errorf("token of %d bytes, expected at least %d; plan serve --join-token makes one where the file is not there", len(token), minToken)
+		return fmt.Errorf("token of %d bytes, expected at least %d; plan serve --join-token-file makes one where the file is not there", len(token), minToken)
 	}
 	return nil
 }

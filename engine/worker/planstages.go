@@ -84,5 +84,5 @@ func FindModel(dir string, m *formats.Deployed) (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("model %s: neither %s nor a file of its hash among the %d models of %s; name the folder with --models", m.Model, path, len(files), dir)
+	return "", fmt.Errorf("model %s: neither %s nor a file of its hash among the %d models of %s; name the folder with --models-dir", m.Model, path, len(files), dir)
 }

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"inferplan/executor/httplimit"
+	"inferplan/executor/tracing"
 )
 
 // Bounds on the form of a request.
@@ -34,8 +35,9 @@ type parsedRequest struct {
 	events       bool // the answer is more than one text, or cannot be continued
 	hasSeed      bool // the client gave a seed
 	stream       bool
-	wantsUsage   bool // the last chunk has the token counts
-	keepResult   bool // the client may come again for the result
+	wantsUsage   bool           // the last chunk has the token counts
+	keepResult   bool           // the client may come again for the result
+	parent       tracing.Parent // the span below which it runs
 }
 
 // objectField is a member of a JSON object.

@@ -10,11 +10,13 @@ import (
 
 	"inferplan/executor/durable"
 	"inferplan/executor/httplimit"
+	"inferplan/executor/tracing"
 )
 
 // serveCompletion handles a completion, or a chat completion, from its body to its answer, whole or as a stream.
 // The request is stored before it runs, so that it survives a restart.
-func (f *apiHandlers) serveCompletion(req *apiRequest, chat bool) error {
+func (f *apiHandlers) serveCompletion(req *apiRequest, chat bool) (failure error) {
+	receivedAt := time.Now()
 	if err := req.holder.CountRequest(); err != nil {
 		return err
 	}
@@ -33,6 +35,12 @@ func (f *apiHandlers) serveCompletion(req *apiRequest, chat bool) error {
 	if refusal != nil {
 		return refusal
 	}
+
+	// Trace it, below the span that the client names.
+	parent := tracing.ParentIn(req.r.Header[tracing.HeaderTraceparent], req.r.Header[tracing.HeaderTracestate])
+	req.trace = f.front.opt.Tracer.BeginRequest("openai", parsed.model, parent, receivedAt)
+	defer func() { req.trace.End(failure) }()
+	parsed.parent = req.trace.Parent()
 
 	// Accept it. From here on it counts as an open request and no longer as bytes.
 	e, err := f.acceptRequest(req, parsed, body)
@@ -152,8 +160,10 @@ func (f *apiHandlers) answerWhole(req *apiRequest, e *trackedRequest) error {
 	if err != nil {
 		return clientGoneError(err)
 	}
+	req.trace.Answered(time.Now(), tracing.Progress{})
 	_ = http.NewResponseController(req.w).SetWriteDeadline(time.Now().Add(f.front.opt.StallTimeout))
 	if update.result.Error != nil {
+		req.trace.Fail(update.result.Error.Message)
 		writeError(req.w, update.result.Error)
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"inferplan/executor/httplimit"
+	"inferplan/executor/tracing"
 )
 
 // HeaderClass is the header that names the SLO class of a request.
@@ -31,6 +32,7 @@ type apiRequest struct {
 	w      http.ResponseWriter
 	r      *http.Request
 	holder *httplimit.Holder
+	trace  *tracing.Request // nil if it has no span
 }
 
 // newMux returns the routes of the OpenAI API: completions, models, files and batches. All but the health check go
@@ -51,7 +53,7 @@ func (f *apiHandlers) newMux() *http.ServeMux {
 			err := error(errDraining)
 			if f.front.gate.Enter() {
 				defer f.front.gate.Leave()
-				err = serve(&apiRequest{w, r, holder})
+				err = serve(&apiRequest{w: w, r: r, holder: holder})
 			}
 			if err != nil {
 				httplimit.CloseIfUnread(w, r)

@@ -8,6 +8,7 @@ import (
 
 	"inferplan/executor/durable"
 	"inferplan/executor/httplimit"
+	"inferplan/executor/tracing"
 )
 
 // Options configure a front end. Each field's comment says what its zero value stands for.
@@ -47,6 +48,8 @@ type Options struct {
 	// Now is the clock of all times that are stored. The default is durable.SteadyClock of the machine's clock.
 	Now func() time.Time
 	Log *slog.Logger // slog.Default if nil
+	// Tracer makes spans of requests. It is nil if there is none.
+	Tracer *tracing.Tracer
 }
 
 const day = 24 * time.Hour

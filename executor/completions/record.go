@@ -13,6 +13,7 @@ import (
 
 	"inferplan/executor/durable"
 	"inferplan/executor/httplimit"
+	"inferplan/executor/tracing"
 )
 
 // requestRecord is a request as the store holds it, in JSON.
@@ -33,6 +34,8 @@ type requestRecord struct {
 	Batch        string          `json:"batch,omitempty"` // id of the batch that it is a line of, or of the batch that it is
 	Line         int             `json:"line,omitempty"`  // number of the line in the batch, from 0
 	Body         json.RawMessage `json:"body"`
+	// Parent is the span below which the request runs: its door, or what the client named if spans are not made.
+	Parent tracing.Parent `json:"trace,omitzero"`
 
 	address string // the client's, without a port; not stored
 }
@@ -166,5 +169,5 @@ func (r *requestRecord) sender() string { return cmp.Or(r.Owner, r.address) }
 // tokens.
 func (r *requestRecord) serverRequest(id, partial string, tokens int) *Request {
 	return &Request{ID: id, Model: r.Model, Class: r.Class, Chat: r.Chat, Body: r.Body, Partial: partial, PartialTokens: tokens,
-		PromptTokens: r.PromptTokens, MaxTokens: r.MaxTokens, Choices: max(r.Choices, 1), Events: r.Events, PartialShown: r.Streamed, Accepted: r.Accepted, Deadline: r.Deadline, Client: r.sender()}
+		PromptTokens: r.PromptTokens, MaxTokens: r.MaxTokens, Choices: max(r.Choices, 1), Events: r.Events, PartialShown: r.Streamed, Accepted: r.Accepted, Deadline: r.Deadline, Client: r.sender(), Parent: r.Parent}
 }

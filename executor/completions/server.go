@@ -1,6 +1,10 @@
 package completions
 
-import "time"
+import (
+	"time"
+
+	"inferplan/executor/tracing"
+)
 
 // Request is a stored request for text, as servers get it.
 type Request struct {
@@ -24,6 +28,8 @@ type Request struct {
 	Client               string // the sender: the name of its key, else its address; empty if unknown
 	Accepted             time.Time
 	Deadline             time.Time // zero: the class's SLO decides
+	// Parent is the span below which it runs; empty if there is none.
+	Parent tracing.Parent
 }
 
 // Result is how a request ended. If Err is set, the text so far is still part of the answer.

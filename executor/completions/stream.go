@@ -8,6 +8,7 @@ import (
 
 	"inferplan/engine/llm/deltas"
 	"inferplan/executor/httplimit"
+	"inferplan/executor/tracing"
 )
 
 // eventStream is an answer that is sent as server-sent events.
@@ -35,6 +36,12 @@ func (f *apiHandlers) streamAnswer(req *apiRequest, e *trackedRequest, wantsUsag
 		if e.record.Events {
 			update.text = update.text[:deltas.CompleteBytes(update.text)]
 			update.textBytes = sentBytes + len(update.text)
+		}
+		if update.result != nil || update.textBytes > sentBytes {
+			req.trace.Answered(time.Now(), tracing.Progress{})
+		}
+		if update.result != nil && update.result.Error != nil {
+			req.trace.Fail(update.result.Error.Message)
 		}
 		switch {
 		case update.result != nil && update.result.Error != nil && !s.HasBegun():

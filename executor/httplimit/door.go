@@ -35,6 +35,9 @@ type Door struct {
 	ReadTimeout, IdleTimeout, WriteTimeout time.Duration
 	// Log receives panics and failures of the transport. The default is slog.Default.
 	Log *slog.Logger
+	// Leaving, if set, reports whether clients should connect elsewhere: each answer over HTTP then closes its
+	// connection, which a load balancer would leave where it is.
+	Leaving func() bool
 	// Access receives a line for every request that was answered. If it is nil, there is no log of accesses.
 	Access *slog.Logger
 }
@@ -62,6 +65,9 @@ func (d *Door) WithDefaults() *Door {
 // Server returns an HTTP server for handler h with the door's time limits, header limit and TLS. The server's log goes
 // to the door's at the level debug.
 func (d *Door) Server(h http.Handler) *http.Server {
+	if d.Leaving != nil {
+		h = closingConnections(h, d.Leaving)
+	}
 	s := &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: d.ReadTimeout,
@@ -75,6 +81,16 @@ func (d *Door) Server(h http.Handler) *http.Server {
 		s.TLSConfig = d.TLS.Clone()
 	}
 	return s
+}
+
+// closingConnections returns a handler that asks clients to close their connections while isLeaving returns true.
+func closingConnections(h http.Handler, isLeaving func() bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if isLeaving() {
+			w.Header().Set("Connection", "close")
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // Serve accepts connections of a server until it is shut down; it then returns nil. protocol names the server in

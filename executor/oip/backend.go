@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"inferplan/executor/httplimit"
+	"inferplan/executor/tracing"
 )
 
 // Backend serves the models that the servers offer. Many goroutines may call all methods at once.
@@ -75,6 +76,8 @@ type Request struct {
 	Outputs []OutputRequest // if empty, all
 	// Params are the request's other parameters, or nil.
 	Params map[string]Param
+	// Trace has the request's span, and makes its spans. It is nil if there is none.
+	Trace *tracing.Request
 	// Text receives the answer's text as it is made. It is nil if nobody wants it before the end.
 	Text *TextStream
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/executor/httplimit"
+	"inferplan/executor/tracing"
 )
 
 // core is shared by both transports: it brings a decoded request to the backend and the response back, and it holds
@@ -137,6 +138,15 @@ func findOutput(ts []Tensor, name string) int {
 		}
 	}
 	return -1
+}
+
+// beginTrace begins the trace of the request, below the parent that its headers or metadata name.
+func (r *Request) beginTrace(tracer *tracing.Tracer, protocol string, traceparent, tracestate []string) {
+	var parent tracing.Parent
+	if len(traceparent) > 0 {
+		parent = tracing.ParentIn(traceparent, tracestate)
+	}
+	r.Trace = tracer.BeginRequest(protocol, r.Model, parent, r.Received)
 }
 
 // capTimeout lowers the timeout of the request to d. Zero stands for no timeout.

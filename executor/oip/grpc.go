@@ -37,10 +37,16 @@ const ErrorDomain = "inferplan"
 // GRPCServer serves the protocol over gRPC, with the standard health service
 // and reflection.
 type GRPCServer struct {
-	core     core
-	server   *grpc.Server
-	stop     chan struct{} // closed when the server closes
-	stopOnce sync.Once
+	core      core
+	newServer func() *grpc.Server
+	stop      chan struct{} // closed when the server closes
+	stopOnce  sync.Once
+
+	mu       sync.Mutex
+	server   *grpc.Server    // takes new connections
+	listener *sharedListener // of server; nil before Serve
+	left     *grpc.Server    // finishes the calls of earlier connections after Leave; nil before
+	serving  sync.WaitGroup  // of servers after the first
 }
 
 // Sizes of a stream's window and of a connection's buffers, in bytes.
@@ -82,10 +88,14 @@ func NewGRPCServer(b Backend, opt Options) *GRPCServer {
 	if opt.Door.Keys != nil {
 		options = append(options, grpc.InTapHandle(s.authorise))
 	}
-	s.server = grpc.NewServer(options...)
-	s.server.RegisterService(serviceDesc(), s)
-	s.server.RegisterService(withClientParseErrors(healthpb.Health_ServiceDesc), (*health)(s))
-	reflection.Register(s.server)
+	s.newServer = func() *grpc.Server {
+		server := grpc.NewServer(options...)
+		server.RegisterService(serviceDesc(), s)
+		server.RegisterService(withClientParseErrors(healthpb.Health_ServiceDesc), (*health)(s))
+		reflection.Register(server)
+		return server
+	}
+	s.server = s.newServer()
 	return s
 }
 
@@ -139,7 +149,14 @@ func (p parsingStream) RecvMsg(msg any) error { return parseMessage(msg, p.Serve
 
 // Serve accepts connections until Drain or Close; it then returns nil.
 func (s *GRPCServer) Serve(l net.Listener) error {
-	if err := s.server.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+	s.mu.Lock()
+	s.listener = &sharedListener{Listener: l, next: make(chan accepted), closed: make(chan struct{})}
+	server, listener := s.server, s.listener
+	s.mu.Unlock()
+	go s.accept(l)
+	err := server.Serve(listener)
+	s.serving.Wait()
+	if err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("serving gRPC on %s: %w", l.Addr(), err)
 	}
 	return nil
@@ -151,29 +168,35 @@ func (s *GRPCServer) Serve(l net.Listener) error {
 func (s *GRPCServer) Drain(ctx context.Context) error {
 	err := s.core.gate.Close(ctx)
 	s.stopOnce.Do(func() { close(s.stop) })
+	s.mu.Lock()
+	server, left := s.server, s.left
+	s.mu.Unlock()
 	if err == nil {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			s.server.GracefulStop()
+			server.GracefulStop()
+			if left != nil {
+				left.GracefulStop()
+			}
 		}()
 		select {
 		case <-done:
 			return nil
 		case <-ctx.Done():
-			s.server.Stop() // makes GracefulStop return, too
+			s.stopServers() // makes GracefulStop return, too
 			<-done
 			err = ctx.Err()
 		}
 	}
-	s.server.Stop()
+	s.stopServers()
 	return fmt.Errorf("draining the gRPC server: %w", err)
 }
 
 // Close closes everything at once.
 func (s *GRPCServer) Close() error {
 	s.stopOnce.Do(func() { close(s.stop) })
-	s.server.Stop()
+	s.stopServers()
 	return nil
 }
 

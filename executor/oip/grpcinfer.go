@@ -61,6 +61,18 @@ func inferHandler(srv any, ctx context.Context, dec func(any) error, interceptor
 // response; if there is an error, modelInfer frees it.
 func (s *GRPCServer) modelInfer(ctx context.Context, msg any) (any, error) {
 	call := msg.(*inferCall)
+	traceparent, tracestate := metadata.ValueFromIncomingContext(ctx, metadataTraceparent), []string(nil)
+	if traceparent != nil {
+		tracestate = metadata.ValueFromIncomingContext(ctx, metadataTracestate)
+	}
+	call.req.beginTrace(s.core.opt.Tracer, "grpc", traceparent, tracestate)
+	reply, err := s.runInference(ctx, call)
+	call.req.Trace.End(err)
+	return reply, err
+}
+
+// runInference does what modelInfer says.
+func (s *GRPCServer) runInference(ctx context.Context, call *inferCall) (any, error) {
 	req := &call.req
 	handedOver := false
 	defer func() {

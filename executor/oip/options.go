@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"inferplan/executor/httplimit"
+	"inferplan/executor/tracing"
 )
 
 // Options configure a server. Each field's comment says what its zero value stands for.
@@ -20,6 +21,8 @@ type Options struct {
 	MaxTensors int
 	// MaxStreams bounds the concurrent requests on one gRPC connection. The default is 4096.
 	MaxStreams uint32
+	// Tracer makes spans of inferences. It is nil if there is none.
+	Tracer *tracing.Tracer
 	// Fallback answers HTTP paths that begin with FallbackPath, behind its own door. If it is nil, they get 404.
 	Fallback     http.Handler
 	FallbackPath string

@@ -23,6 +23,8 @@ const (
 	// same name in lower case.
 	HeaderClass   = "Inferplan-Class"
 	metadataClass = "inferplan-class"
+	// Metadata of W3C Trace Context; over HTTP they are headers of the same names.
+	metadataTraceparent, metadataTracestate = "traceparent", "tracestate"
 	// HeaderReason carries Error.Reason of a refusal.
 	HeaderReason = "Inferplan-Reason"
 	// HeaderEstimate carries Error.Estimate in milliseconds.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/executor/httplimit"
+	"inferplan/executor/tracing"
 )
 
 // contentTypes are the content types that the protocol allows.
@@ -38,8 +39,16 @@ func (s *HTTPServer) infer(w http.ResponseWriter, r *http.Request, model, versio
 
 // withRequest prepares a request with a body: it finds the model, checks headers and limits, reads the body, and
 // calls answer. jsonLength is the length of the JSON at the start of the body, or -1 if all of the body is JSON.
-func (s *HTTPServer) withRequest(w http.ResponseWriter, r *http.Request, model, version string, holder *httplimit.Holder, answer func(m *ModelInfo, req *Request, jsonLength int64) *Error) *Error {
+func (s *HTTPServer) withRequest(w http.ResponseWriter, r *http.Request, model, version string, holder *httplimit.Holder, answer func(m *ModelInfo, req *Request, jsonLength int64) *Error) (failure *Error) {
 	req := &Request{Model: model, Version: version, Received: time.Now(), Client: holder.Client(r.RemoteAddr)}
+	if req.beginTrace(s.core.opt.Tracer, "http", r.Header[tracing.HeaderTraceparent], r.Header[tracing.HeaderTracestate]); req.Trace.IsRecording() {
+		defer func() {
+			if failure != nil {
+				req.Trace.Fail(failure.Error())
+			}
+			req.Trace.End(nil)
+		}()
+	}
 	m, jsonLength, err := s.checkRequest(r, req)
 
 	// Count the request for its holder, and let it in.

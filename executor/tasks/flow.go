@@ -56,6 +56,9 @@ func (o *Options) Answer(c *turn.Core, _ *formats.Plan) (turn.Answerer, error) {
 
 func (*TaskAnswerer) PolicyTold(*turn.Batch) {}
 
+// RevealedAt returns since when a task waits: since the policy was told of it.
+func (f *TaskAnswerer) RevealedAt(task int32) time.Duration { return f.facts[task].revealedAt }
+
 func (f *TaskAnswerer) CompleteRequest(slot int32) {
 	f.core.Options.Log.Error("the policy completed a request that its last task answers", "request", slot)
 }

@@ -70,6 +70,16 @@ func maxAnswerBytes(tokens, bytesPerToken, maxBytes int) int {
 // request, piece by piece. It returns when the answer is complete or has failed, or when ctx has ended, with the cause
 // of that as the error. If another run has taken the request over, it returns errTakenOver and changes nothing.
 func (r *localServers) writeAnswer(ctx context.Context, w *answerRun) *runResult {
+	request := w.text.request
+	parent, end := r.tracer.BeginAnswer(request.Parent, request.Model, r.name, w.text.waitingSince())
+	result := r.writeRest(llm.WithTrace(ctx, parent.Traceparent, parent.Tracestate), w)
+	end(result.err)
+	w.text.waitAgain()
+	return result
+}
+
+// writeRest has the rest of an answer written, see writeAnswer.
+func (r *localServers) writeRest(ctx context.Context, w *answerRun) *runResult {
 	partial, tokens, ok := w.text.PartialOf(w.runNumber)
 	result := &runResult{tokens: tokens}
 	if !ok {

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"inferplan/engine/llm"
+	"inferplan/executor/tracing"
 )
 
 // serverControl does at an instance's servers what its agent decides: in this process (localServers), or in that of
@@ -44,6 +45,9 @@ type localServers struct {
 	// lastLoaded is the model that was loaded last, if it shares its base with another. The next load decides what of
 	// it is unloaded, even if the policy has unloaded it.
 	lastLoaded loadedModel
+
+	tracer *tracing.Tracer // nil if there is none
+	name   string          // of the instance, in spans
 }
 
 // endpoint is the address of a server. Server is nil until it has answered.

@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
 	"inferplan/executor/completions"
 	"inferplan/executor/durable"
+	"inferplan/executor/tracing"
 	"inferplan/executor/turn"
 )
 
@@ -28,6 +30,7 @@ type AgentOptions struct {
 	Metrics           string // address of a server of metrics; there is none if it is empty
 	OnReady           func() // called when the agent can be reached
 	Log               *slog.Logger
+	Tracer            *tracing.Tracer // makes spans of runs; nil if there is none
 }
 
 // agentProcess is the process of plan agent. It has the requests that it is given answered by its servers, and stores
@@ -149,6 +152,7 @@ func (p *agentProcess) connectInstance(ctx context.Context, number int) (instanc
 	if instance.servers, err = NewLocalServers(p.opt.Servers, p.opt.Adapters, number); err != nil {
 		return nil, nil, false, fmt.Errorf("%w: %w", turn.ErrPlan, err)
 	}
+	instance.servers.tracer, instance.servers.name = p.opt.Tracer, strconv.Itoa(number)
 	adapters, allAnswered, err = instance.checkAdapters(ctx)
 	if err != nil {
 		return nil, nil, false, fmt.Errorf("%w: instance %d: %w", turn.ErrPlan, number, err)

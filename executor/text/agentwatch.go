@@ -29,6 +29,7 @@ func (g *instanceAgent) bindServers() (err error) {
 			return fmt.Errorf("instance %s has no server for %s (--server %d=URL)", g.name, name, instance)
 		}
 	}
+	r.tracer, r.name = g.core.Options.Tracer, g.name
 	g.control = r
 	return nil
 }

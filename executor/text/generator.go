@@ -13,6 +13,7 @@ import (
 
 	"inferplan/engine/llm"
 	"inferplan/executor/oip"
+	"inferplan/executor/tracing"
 	"inferplan/executor/turn"
 	"inferplan/policy"
 	flows "inferplan/policy/flow"
@@ -95,7 +96,7 @@ func (g *generator) prepare(ctx context.Context) error {
 // startGeneration starts, on a goroutine, to answer the prompt of a batch, which has one task. The draft is the text
 // that earlier generations of the task have written before they were lost; the server gets it behind the prompt and
 // writes on from there. stream receives the text as it comes.
-func (g *generator) startGeneration(b *turn.Batch, request *llm.Request, stream *oip.TextStream) {
+func (g *generator) startGeneration(b *turn.Batch, request *llm.Request, stream *oip.TextStream, parent tracing.Parent) {
 	draft := g.answers.Draft(b.Tasks[0])
 	r := &generation{generator: g, b: b, serial: b.Serial, stream: stream, maxBytes: b.Service.Outputs[0].Bytes, beganAt: g.core.Loop.Now(), text: draft.Text, tokens: draft.Tokens, earlierTokens: draft.Tokens}
 	// Take the planned speed of the model on this kind of device.
@@ -107,7 +108,7 @@ func (g *generator) startGeneration(b *turn.Batch, request *llm.Request, stream 
 	r.maxPause = g.options.SilenceTimeout + stallFactor*(engine.Iteration.PrefillTime(int32(prompt), engine.TokenBudget)+engine.Iteration.TokenTime(max(engine.MaxSequences, 1), float64(prompt+answer)))
 	r.lastPieceAt.Store(int64(r.beganAt))
 	g.generations[b.Serial] = r
-	ctx, cancel := context.WithCancelCause(g.requests.ctx)
+	ctx, cancel := context.WithCancelCause(llm.WithTrace(g.requests.ctx, parent.Traceparent, parent.Tracestate))
 	r.cancel = cancel
 	gen := g.watch.lossCount.Load()
 
@@ -202,6 +203,7 @@ func (g *generator) finishGeneration(r *generation, err error) {
 	c, b, now := g.core, r.b, g.core.Loop.Now()
 	q := c.Ledger.RequestIn(g.answers.RequestOf(b.Tasks[0]))
 	b.InferTime = now - r.beganAt
+	b.TraceHop(r.beganAt, now)
 	refusedErr, _ := errors.AsType[*llm.Error](err)
 	switch {
 	case q == nil || q.Job.Answered || errors.Is(err, errNobodyWaits): // nobody waits for the answer

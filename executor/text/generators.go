@@ -145,7 +145,7 @@ func (a *generatorBackend) RunBatch(b *turn.Batch) {
 	if stream != nil && !a.answers.Final(task) {
 		stream = nil
 	}
-	g.startGeneration(b, &llm.Request{Prompt: prompt, MaxTokens: longest}, stream)
+	g.startGeneration(b, &llm.Request{Prompt: prompt, MaxTokens: longest}, stream, q.Job.Trace.Parent())
 	a.core.Batches.TellStarted(b, g.device, a.core.Loop.Now())
 }
 

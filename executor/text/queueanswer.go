@@ -65,4 +65,7 @@ func (k *TextAnswers) isLate(j *turn.Job, now time.Duration) bool {
 func (k *TextAnswers) EverySecond(now time.Duration) { k.Monitor.update(now) }
 
 // Report adds the figures of requests for text to the report.
-func (k *TextAnswers) Report(r *formats.Report) { k.series.fillReport(r) }
+func (k *TextAnswers) Report(r *formats.Report) {
+	k.series.fillReport(r)
+	r.Work = k.Monitor.workReport()
+}

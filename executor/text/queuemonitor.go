@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"inferplan/executor/series"
 	"inferplan/executor/turn"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/policy"
 	"inferplan/policy/vqueue"
 )
@@ -33,9 +35,10 @@ type planMonitor struct {
 	lateSum, waitingSum, samples int           // sums over the samples since lateSince
 	adviceLogged                 bool
 
-	mu       sync.Mutex      // held by rounds that write and servers that read
-	lengths  []answerLengths // of recent answers, at most maxLengths
-	nextSlot int             // where the next lengths go once there are maxLengths
+	mu       sync.Mutex                // held by rounds that write and servers that read
+	lengths  []answerLengths           // of recent answers, at most maxLengths
+	nextSlot int                       // where the next lengths go once there are maxLengths
+	observed []vqueue.ModelObservation // what the policy had learnt in the last second
 }
 
 // learningPolicy is a policy that reports what it has learnt.
@@ -106,7 +109,11 @@ func (l *planMonitor) update(now time.Duration) {
 		}
 	}
 	worstDeparture, notice := 0.0, ""
-	for _, x := range l.Policy.Observations() {
+	observed := l.Policy.Observations()
+	l.mu.Lock()
+	l.observed = observed
+	l.mu.Unlock()
+	for _, x := range observed {
 		labelValues := l.c.Metrics.Labels.Values(l.c.Tables.Models[x.Model].Key())
 		l.factors.WithLabelValues(labelValues...).Set(x.Slowdown)
 		if x.Answers > 0 {
@@ -118,6 +125,22 @@ func (l *planMonitor) update(now time.Duration) {
 	}
 	l.alarm.Update(worstDeparture, maxDeparture, 0, func() string { return notice }, l.c.Options.Log)
 	l.UpdateScaleAdvice(now)
+}
+
+// workReport returns how long the work of each model took on a kind of device, of what was planned, as the policy had seen
+// it in the last second.
+func (l *planMonitor) workReport() (list []formats.WorkReport) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range l.observed {
+		x := &l.observed[i]
+		w := formats.WorkReport{Model: l.c.Tables.Models[x.Model].Name, Device: l.c.Tables.Kinds[x.Kind], Factor: x.Slowdown, PlannedUS: document.Micros(x.ObservedWork * float64(time.Second))}
+		isListed := slices.ContainsFunc(list, func(y formats.WorkReport) bool { return y.Model == w.Model && y.Device == w.Device })
+		if x.ObservedWork > 0 && !isListed { // classes of a model have their work in common
+			list = append(list, w)
+		}
+	}
+	return list
 }
 
 // departure returns the larger of two relative differences between a model's requests and the plan (the mean tokens of

@@ -35,7 +35,8 @@ type requestText struct {
 	newTokens    int           // tokens since firstTokenAt
 	promptTokens int           // as a server reported, or estimated
 	result       completions.Result
-	failedRuns   int // consecutive runs that added no token; belongs to the core's turn
+	runEndedAt   time.Time // end of the last run, on the wall clock; zero if there was none
+	failedRuns   int       // consecutive runs that added no token; belongs to the core's turn
 }
 
 // Causes that end runs.
@@ -56,6 +57,23 @@ func newRequestText(q *Queues, r *completions.Request, output completions.Output
 // TokenLengths returns the tokens of the prompt, and the most tokens that all choices together may have, for the policy.
 func (t *requestText) TokenLengths() (prompt, limit int32) {
 	return int32(max(t.request.PromptTokens, 1)), int32(t.request.MaxTokens * max(t.request.Choices, 1))
+}
+
+// waitingSince returns since when the request waits for a run: its arrival, or the end of the run before.
+func (t *requestText) waitingSince() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.runEndedAt.IsZero() {
+		return t.request.Accepted
+	}
+	return t.runEndedAt
+}
+
+// waitAgain notes that a run has ended.
+func (t *requestText) waitAgain() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.runEndedAt = time.Now()
 }
 
 // startRun returns the number of the next run. Earlier runs cannot add text any more.

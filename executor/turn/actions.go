@@ -58,6 +58,9 @@ func (c *Core) dispatchBatch(a *policy.Action) {
 	b.Service, b.DispatchedAt = c.Services[c.Tables.Pipelines[a.Pipeline].Service], c.Loop.LastTime()
 	c.Answerer.EnterBatch(b)
 	c.Stats.recordDispatch(b)
+	if c.Options.Tracer != nil {
+		c.traceDispatch(b)
+	}
 	c.Backends.BackendOf(b.Device()).RunBatch(b)
 }
 

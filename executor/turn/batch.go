@@ -32,6 +32,7 @@ type Batch struct {
 	HandOverTime time.Duration // from the end of the last stage until the policy let it go on
 	ReadyAt      int64         // when the last output was complete, CLOCK_MONOTONIC
 	LastRun      *RecordedRun  // its last run; nil if runs are not recorded
+	trace        *batchTrace   // nil if no request of it is traced
 }
 
 // Device returns the device of the current hop.
@@ -76,7 +77,12 @@ func (u *batchTable) addBatch(a *policy.Action, tasks []int32, hops []policy.Hop
 }
 
 // freeSlot frees the slot of a batch. Its record is still in use.
-func (u *batchTable) freeSlot(b *Batch) { u.batches[b.Slot], b.isLive = nil, false }
+func (u *batchTable) freeSlot(b *Batch) {
+	u.batches[b.Slot], b.isLive = nil, false
+	if b.trace != nil {
+		b.trace.endedAt = u.core.Loop.Now()
+	}
+}
 
 // freeRecord makes the record of a batch available to another one.
 func (u *batchTable) freeRecord(b *Batch) { u.spareRecords = append(u.spareRecords, b) }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"inferplan/executor/oip"
+	"inferplan/executor/tracing"
 	"inferplan/policy"
 )
 
@@ -50,10 +51,12 @@ type Job struct {
 	Slots            []int32 // request slot of each sample; -1 once it is freed
 
 	Answerer    Answerer
-	Program     policy.Control  // control of its tasks; nil for the plan's Control
-	AnswerState any             // state that the answerer keeps with the job; a pooled job keeps it
-	Text        textRequest     // request to a language model, in place of tensors; nil for tensors
-	Stream      *oip.TextStream // receives the answer while it is produced; nil if only the whole answer is wanted
+	Program     policy.Control   // control of its tasks; nil for the plan's Control
+	AnswerState any              // state that the answerer keeps with the job; a pooled job keeps it
+	Text        textRequest      // request to a language model, in place of tensors; nil for tensors
+	Trace       *tracing.Request // nil if it has no span
+	runs        []jobRun         // with Trace: the batches that its samples were in
+	Stream      *oip.TextStream  // receives the answer while it is produced; nil if only the whole answer is wanted
 
 	Holds        atomic.Int32
 	response     oip.Response
@@ -154,6 +157,8 @@ func (j *Job) Release() {
 	}
 	clear(j.Inputs)
 	j.Failure, j.Answerer, j.ConditionValues, j.Program, j.Stream = nil, nil, nil, nil, nil
+	clear(j.runs)
+	j.Trace, j.runs = nil, j.runs[:0]
 	select {
 	case <-j.Done:
 	default:

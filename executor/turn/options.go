@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/executor/durable"
+	"inferplan/executor/tracing"
 	"inferplan/formats"
 	"inferplan/policy"
 	"inferplan/policy/policies"
@@ -50,6 +51,8 @@ type Options struct {
 	Control        func(t *policy.Tables) policy.Control // for tests; nil for that of the plan's kind
 	Clock          func() time.Time                      // clock of stored times; nil for durable.SteadyClock
 	EvaluateReplay bool                                  // evaluate conditions even over the random outputs of the engine "replay"
+
+	Tracer *tracing.Tracer // makes spans of requests; nil if there is none
 
 	Log *slog.Logger // nil stands for slog.Default
 }

@@ -205,6 +205,9 @@ func (l *requestLedger) AnswerJob(j *Job) {
 		j.Text.JobAnswered(j)
 		return
 	}
+	if j.Trace.IsRecording() {
+		l.core.traceAnswer(j)
+	}
 	j.Done <- struct{}{}
 }
 

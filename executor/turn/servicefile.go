@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
 
 	"inferplan/formats/document"
 )
@@ -25,7 +24,7 @@ func (s *ServiceTimes) WriteFile(path string) error {
 // ReadServiceTimes reads recorded service times from a file that WriteFile wrote, for a simulation. It returns an
 // error for unknown fields or text behind the document.
 func ReadServiceTimes(path string) (*ServiceTimes, error) {
-	data, err := os.ReadFile(path)
+	data, err := document.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading service times: %w", err)
 	}
@@ -33,7 +32,7 @@ func ReadServiceTimes(path string) (*ServiceTimes, error) {
 	d.DisallowUnknownFields()
 	s := &ServiceTimes{}
 	if err := d.Decode(s); err != nil {
-		return nil, &document.Error{File: path, Found: err.Error(), Expected: "service times as 'plan serve --record' writes them"}
+		return nil, &document.Error{File: path, Found: document.FaultOfJSON(err), Expected: "service times as 'plan serve --record' writes them"}
 	}
 	if d.More() {
 		return nil, &document.Error{File: path, Found: "text after the document", Expected: "one JSON document"}

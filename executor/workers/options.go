@@ -22,7 +22,9 @@ type Options struct {
 	// Remote is the number of devices of a kind, the last ones of the plan, that are on other hosts. Their workers wait in
 	// Lobby (worker.NewJoinServer).
 	Remote map[string]int
-	Lobby  *worker.JoinServer
+	// AllRemote puts all devices of any plan on other hosts. Remote is then empty.
+	AllRemote bool
+	Lobby     *worker.JoinServer
 
 	// OverrideExecution changes how models are executed on the devices of a kind, compared to how the plan's numbers were
 	// measured. It may be nil.

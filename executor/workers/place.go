@@ -95,12 +95,15 @@ func workerCPUs(configured []int) ([]int, error) {
 // isRemote returns true if a device of the plan is on another host.
 func isRemote(t *policy.Tables, device int, o *Options) bool {
 	d := &t.Devices[device]
-	return int(t.KindCounts[d.Kind]-d.GPU) <= o.Remote[t.Kinds[d.Kind]]
+	return o.AllRemote || int(t.KindCounts[d.Kind]-d.GPU) <= o.Remote[t.Kinds[d.Kind]]
 }
 
 // checkRemote returns an error if the options ask for more devices of a kind on other hosts than the plan t has, for a
 // kind that it does not have, or for any without an address where their workers can join.
 func checkRemote(t *policy.Tables, o *Options) error {
+	if o.AllRemote && o.Lobby == nil {
+		return fmt.Errorf("%w: all devices are remote, and nowhere for workers to join (--join-listen)", turn.ErrPlan)
+	}
 	for _, kind := range slices.Sorted(maps.Keys(o.Remote)) {
 		k := slices.Index(t.Kinds, kind)
 		switch n := o.Remote[kind]; {

@@ -157,6 +157,7 @@ func (w *WorkerBackend) handleResult(d *Device, n *turn.BackendEvent) {
 		b.StartedAt = start
 	}
 	b.InferTime += end - start
+	b.TraceHop(start, end)
 	b.ReadyAt = n.End
 	if worker.Code(n.Code) != worker.OK {
 		c.Options.Log.Error("run failed", "model", b.Service.Label, "stage", r.stage, "batch", r.size, "error", n.Text)

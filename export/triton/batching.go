@@ -23,11 +23,12 @@ func (v *variant) dynamicBatching(isPool bool) *configpb.ModelDynamicBatching {
 			wait = pipelineWait
 		}
 	}
-	b := &configpb.ModelDynamicBatching{
-		// Clients may ask for less with the parameter timeout of a request. 0 stands for no timeout.
-		DefaultQueuePolicy: &configpb.ModelQueuePolicy{
+	b := &configpb.ModelDynamicBatching{}
+	if v.promise.SLOUS > 0 { // 0: no request asks for the model by itself, or through an application
+		// Clients may ask for less with the parameter timeout of a request. 0 would stand for no timeout.
+		b.DefaultQueuePolicy = &configpb.ModelQueuePolicy{
 			TimeoutAction: configpb.ModelQueuePolicy_REJECT, DefaultTimeoutMicroseconds: uint64(max(timeout.Microseconds(), 1)), AllowTimeoutOverride: true,
-		},
+		}
 	}
 	if v.batch > 1 {
 		b.PreferredBatchSize = []int32{int32(v.batch)}

@@ -25,7 +25,8 @@ func (x *exporter) noteDivided(v *variant) {
 		}
 		parts = append(parts, fmt.Sprintf("%s (on %s)", v.parts[k].name, strings.Join(hosts, ", ")))
 	}
-	line := fmt.Sprintf("The pipeline %s crosses hosts, which a server cannot: a client sends the outputs of each part to the next, by position: %s.", v.name, strings.Join(parts, ", then "))
+	line := fmt.Sprintf("The pipeline %s crosses hosts, which a server cannot: a client sends %s requests/s to the first part, and the outputs of each to the next, by position: %s.",
+		v.name, document.FormatFloat(v.rate()), strings.Join(parts, ", then "))
 	if !slices.Contains(x.divided, line) {
 		x.divided = append(x.divided, line)
 	}
@@ -42,6 +43,9 @@ func (x *exporter) guide(folder *export.Folder) {
 		folder.Assumed = append(folder.Assumed, "An instance on a share 1/v of a GPU is one of v instances there. They run at once under NVIDIA's MPS (nvidia-cuda-mps-control -d), and were measured so.")
 	}
 	folder.Lost = append(folder.Lost, x.divided...)
+	if slices.ContainsFunc(x.variants, func(v *variant) bool { return v.deployed.Bucket != nil }) {
+		folder.Lost = append(folder.Lost, "Requests of any length: each length bucket is a model here (NAME@LENGTH), and a client pads its requests and asks for the bucket.")
+	}
 	switch {
 	case x.isPool:
 		folder.Lost = append(folder.Lost, "The plan's policy reserves all stages of a pipeline when a batch starts. Triton queues at each stage by itself, so measure what it keeps: plan load sends the planned rates to one host.")

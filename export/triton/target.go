@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"path/filepath"
 	"slices"
 
 	"github.com/spf13/pflag"
@@ -15,6 +16,7 @@ import (
 	"inferplan/formats/document"
 	"inferplan/formats/triton"
 	"inferplan/formats/triton/configpb"
+	"inferplan/formats/usage"
 )
 
 // Target returns the target triton.
@@ -25,13 +27,13 @@ func Target() *export.Target {
 		Description: `Model repositories of Triton Inference Server, one for each host.
 
 Each deployed part of the plan becomes a model: its configuration (config.pbtxt) has the plan's
-instances on each device, batch size and waits, and its file is cut out of the model in --models.
+instances on each device, batch size and waits, and its file is cut out of the model in --models-dir.
 A pipeline of several stages on one host becomes an ensemble. The hosts are those of the cluster:
 the nodes of a pool with a network (nic_gbps), else one for each pool, or one for all (host: shared).`,
 		Example: `  plan export triton plan.json -o repository
-  plan export triton plan.json --models /srv/models -o repository`,
+  plan export triton plan.json --models-dir /srv/models -o repository`,
 		DefineFlags: func(f *pflag.FlagSet) {
-			f.StringVar(&modelsDir, "models", "models", "folder with the models, NAME.onnx")
+			f.StringVar(&modelsDir, "models-dir", "models", "folder with the models, NAME.onnx")
 		},
 		AddFiles: func(ctx context.Context, source *export.Source, folder *export.Folder) error {
 			return addFiles(ctx, source, folder, modelsDir)
@@ -96,87 +98,91 @@ func checkKind(source *export.Source) error {
 	if found == "" {
 		return nil
 	}
-	return &export.UsageError{Err: &document.Error{File: source.Path, Path: "kind", Found: found, Expected: "a plan of ONNX models, of kind pool, gear or flow",
+	return &usage.Error{Err: &document.Error{File: source.Path, Path: "kind", Found: found, Expected: "a plan of ONNX models, of kind pool, gear or flow",
 		Hint: "plan export lists the targets for servers of language models"}}
 }
 
 // readParts reads what crosses the boundaries of all parts. Files and devices that the plan does not fit are UsageErrors.
 func (x *exporter) readParts(ctx context.Context) error {
-	engine, err := ort.Open("")
+	runtime, err := ort.Open("")
 	if err != nil {
 		return err
 	}
-	defer engine.Close()
-	x.cutters = map[bool]*worker.Cutter{false: worker.NewCutter(engine.Probe, false), true: worker.NewCutter(engine.Probe, true)}
+	defer runtime.Close()
+	x.cutters = map[bool]*worker.Cutter{false: worker.NewCutter(runtime.Probe, false), true: worker.NewCutter(runtime.Probe, true)}
 	for _, v := range x.variants {
 		for i := range v.parts {
 			p := &v.parts[i]
 			sub, err := x.cutters[p.fp16].Cut(ctx, &p.spec)
 			if errors.Is(err, worker.ErrHash) {
-				return &export.UsageError{Err: err}
+				return &usage.Error{Err: err}
 			}
 			if err != nil {
 				return err
 			}
-			if sub.Folder != "" {
-				return &export.UsageError{Err: &document.Error{File: p.spec.Path, Found: "weights in files of their own", Expected: "a model in one file",
-					Hint: "onnx.save_model(model, path, save_as_external_data=False) writes one, up to 2 GiB"}}
-			}
+			p.weightFolder, p.weightFiles = sub.Folder, sub.WeightFiles
 			p.inputs, p.outputs = sub.Inputs, sub.Outputs
 		}
 	}
 	return nil
 }
 
-// addRepository adds the repository of a host: the parts with instances there, and an ensemble for each pipeline
-// whose parts all have some.
-func (x *exporter) addRepository(ctx context.Context, h *triton.Host, folder *export.Folder) error {
+// model is a model of a repository: a part, or an ensemble if it has none.
+type model struct {
+	config *configpb.ModelConfig
+	part   *part
+}
+
+// repository returns the models of a host: the parts with instances there, and an ensemble for each pipeline whose
+// parts all have some. It notes the rates of requests, and pipelines whose parts are on different hosts.
+func (x *exporter) repository(h *triton.Host) []model {
+	var models []model
 	for _, v := range x.variants {
 		partsHere := 0
 		for k := range v.parts {
-			p := &v.parts[k]
-			groups := x.instanceGroups(p, h)
-			if len(groups) == 0 {
-				continue
+			if groups := x.instanceGroups(&v.parts[k], h); len(groups) > 0 {
+				models = append(models, model{x.partConfig(v, k, groups), &v.parts[k]})
+				partsHere++
 			}
-			partsHere++
-			path := h.Name + "/" + p.name
-			if err := addConfig(folder, path, x.partConfig(v, k, groups)); err != nil {
-				return err
-			}
-			folder.AddFile(path+"/1/"+triton.OnnxFile, func(w io.Writer) error {
-				sub, err := x.cutters[p.fp16].Cut(ctx, &p.spec)
-				if err != nil {
-					return err
-				}
-				_, err = w.Write(sub.ONNX)
-				return err
-			})
 		}
 		switch {
 		case partsHere == len(v.parts):
 			x.requests = append(x.requests, traffic{h.Name, v.name, v.rate() * x.shareOn(v, h)})
-			if partsHere == 1 {
-				continue
+			if partsHere > 1 {
+				models = append(models, model{config: v.ensembleConfig()})
 			}
-			if err := addConfig(folder, h.Name+"/"+v.name, v.ensembleConfig()); err != nil {
-				return err
-			}
-			folder.AddText(h.Name+"/"+v.name+"/1/.keep", "") // a version without files
 		case partsHere > 0:
 			x.noteDivided(v)
 		}
 	}
-	return nil
+	return models
 }
 
-// addConfig adds the configuration of a model in the folder at path.
-func addConfig(folder *export.Folder, path string, c *configpb.ModelConfig) error {
-	text, err := triton.FormatConfig(c)
-	if err != nil {
-		return err
+// addRepository adds the files of a host's repository.
+func (x *exporter) addRepository(ctx context.Context, h *triton.Host, folder *export.Folder) error {
+	for _, m := range x.repository(h) {
+		text, err := triton.FormatConfig(m.config)
+		if err != nil {
+			return err
+		}
+		path := h.Name + "/" + m.config.Name
+		folder.AddText(path+"/"+triton.ConfigName, text)
+		if m.part == nil {
+			folder.AddText(path+"/1/.keep", "") // a version without files
+			continue
+		}
+		for _, file := range m.part.weightFiles {
+			folder.AddCopy(path+"/1/"+file, filepath.Join(m.part.weightFolder, filepath.FromSlash(file)))
+		}
+		folder.AddFile(path+"/1/"+triton.OnnxFile, func(w io.Writer) error {
+			sub, err := x.cutters[m.part.fp16].Cut(ctx, &m.part.spec)
+			if err != nil {
+				return err
+			}
+			_, err = w.Write(sub.ONNX)
+			return err
+		})
 	}
-	folder.AddText(path+"/"+triton.ConfigName, text)
 	return nil
 }
 

@@ -22,6 +22,7 @@ import (
 	"inferplan/formats/modelfile"
 	"inferplan/formats/triton"
 	"inferplan/formats/triton/configpb"
+	"inferplan/formats/usage"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -276,8 +277,42 @@ func TestRefusedPlans(t *testing.T) {
 		source := twoStages(t, e, models, "FP32")
 		c.change(source)
 		err := addFiles(t.Context(), source, &export.Folder{}, models)
-		if _, usage := errors.AsType[*export.UsageError](err); !usage || !strings.Contains(err.Error(), c.expected) {
+		if _, usage := errors.AsType[*usage.Error](err); !usage || !strings.Contains(err.Error(), c.expected) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Plans of cascades and applications are exported as models, and the README says what else they need. Stages that take
+// turns on GPUs share a resource of their device.
+func TestOtherKinds(t *testing.T) {
+	e := openEngine(t)
+	for name, c := range map[string]struct {
+		section  formats.PlanSection
+		expected string
+	}{
+		"gear":     {&formats.GearPlan{SLOUS: 20000_000}, "The cascade: Triton answers with the model that a request names"},
+		"flow":     {&formats.FlowPlan{Applications: []formats.FlowApplication{{Modules: []formats.Module{{Model: "bert"}}}}}, "The graph of the application: its modules are models here"},
+		"workflow": {&formats.FlowPlan{Applications: []formats.FlowApplication{{Segments: []formats.Segment{{}}}}}, "Loads at run time"},
+	} {
+		models := t.TempDir()
+		source := twoStages(t, e, models, "FP32")
+		source.Plan.Section = c.section
+		source.Plan.Pools[1].Sharing = formats.SharingTime
+		dir, repositories := exported(t, source, models)
+		readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
+		if err != nil || !strings.Contains(string(readme), c.expected) || !strings.Contains(string(readme), "--rate-limit=execution_count") {
+			t.Errorf("%s: %s, %v", name, readme, err)
+		}
+		for _, m := range repositories[0].Models {
+			for _, g := range m.Config.InstanceGroup {
+				if turns := len(g.RateLimiter.GetResources()) == 1; turns != strings.HasPrefix(g.Name, "T4") {
+					t.Errorf("%s: turns %v of %s on %s", name, turns, m.Config.Name, g.Name)
+				}
+			}
+			if d := m.Config.GetDynamicBatching(); d != nil && (d.MaxQueueDelayMicroseconds > 0 || d.DefaultQueuePolicy != nil && d.DefaultQueuePolicy.DefaultTimeoutMicroseconds < 10_000) {
+				t.Errorf("%s: the queue of %s waits as if the SLO were its own: %v", name, m.Config.Name, d)
+			}
 		}
 	}
 }
@@ -300,7 +335,7 @@ func TestPipelinesAcrossHosts(t *testing.T) {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 	readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
-	if err != nil || !strings.Contains(string(readme), "bert-1.stage1 (on L4-0, L4-1), then bert-1.stage2 (on T4-0)") {
+	if err != nil || !strings.Contains(string(readme), "a client sends 400 requests/s to the first part, and the outputs of each to the next, by position: bert-1.stage1 (on L4-0, L4-1), then bert-1.stage2 (on T4-0)") {
 		t.Errorf("%s, %v", readme, err)
 	}
 }

@@ -34,7 +34,7 @@ func OfClasses(classes []string) TraceOption {
 }
 
 // IgnoreOther ignores columns that are no part of a trace instead of refusing
-// them, for files that others made.
+// them, and rounds times that are more precise than ours, for files that others made.
 func IgnoreOther() TraceOption { return func(o *traceOptions) { o.lenient = true } }
 
 // The columns of a request trace, with the names that others use for them.
@@ -276,13 +276,17 @@ func (t *Trace) model(r *Request) *document.Error {
 func (t *Trace) time(i int) (time.Duration, *document.Error) {
 	var d time.Duration
 	var err error
+	parseSeconds, parseMicros := document.ParseSeconds, document.ParseMicros
+	if t.opt.lenient {
+		parseSeconds, parseMicros = document.RoundSeconds, document.RoundMicros
+	}
 	expected := "a number of microseconds with at most three decimals"
 	if t.seconds {
 		expected = "a number of seconds with at most nine decimals"
-		d, err = document.ParseSeconds(t.table.Row[i])
+		d, err = parseSeconds(t.table.Row[i])
 	} else {
 		var m document.Micros
-		m, err = document.ParseMicros(t.table.Row[i])
+		m, err = parseMicros(t.table.Row[i])
 		d = m.D()
 	}
 	if err != nil || d < 0 {

@@ -28,8 +28,15 @@ type File struct {
 	closes  []io.Closer
 }
 
-// Open opens a file, plain or gzip. The caller closes it.
+// Open opens a file, plain or gzip, or standard input (-). The caller closes it.
 func Open(path string) (*File, error) {
+	if path == document.Stdin {
+		r, err := document.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		return New(r, "standard input")
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -52,7 +59,7 @@ func New(r io.Reader, name string) (*File, error) {
 	if magic, _ := f.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
 		z, err := gzip.NewReader(f.Reader)
 		if err != nil {
-			return nil, &document.Error{File: name, Found: "a gzip file that cannot be unpacked: " + err.Error()}
+			return nil, &document.Error{File: name, Found: "a gzip file that cannot be unpacked: its beginning is damaged or cut off"}
 		}
 		f.Reader = bufio.NewReaderSize(z, 1<<16)
 		f.closes = append(f.closes, z)

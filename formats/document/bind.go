@@ -116,7 +116,7 @@ func (b *binder) bind(n *node, v reflect.Value) {
 		return
 	case bytesType:
 		b.unit(n, v, "a size", "write a whole number of bytes or text with a unit: \"24GiB\", \"512MB\"", true,
-			func(s string) (any, error) { return ParseBytes(s) })
+			func(s string) (any, error) { return ParseMemory(s) })
 		return
 	case valuesType:
 		b.values(n, v)

@@ -157,8 +157,6 @@ func (b *binder) unit(n *node, v reflect.Value, expected, hint string, bare bool
 			b.fail(n, expected, hint)
 			return
 		}
-		v.SetInt(i)
-		return
 	}
 	x, err := parse(n.text)
 	if err != nil {

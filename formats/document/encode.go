@@ -34,7 +34,7 @@ func toNode(v reflect.Value, path string) (node, error) {
 	case durationType:
 		return node{kind: stringNode, text: Duration(v.Int()).String()}, nil
 	case bytesType:
-		t := Bytes(v.Int()).String()
+		t := memoryText(Bytes(v.Int()))
 		if isNumber(t) {
 			return node{kind: numberNode, text: t}, nil
 		}

@@ -78,7 +78,7 @@ func Read[T any](t Kinds, path, kind string) (doc T, err error) {
 	if err != nil {
 		return doc, err
 	}
-	return Decode[T](t, text, path, kind)
+	return Decode[T](t, text, nameOf(path), kind)
 }
 
 // Decode decodes and validates a text with a document of a kind, as Read does with a file. Errors use name for the
@@ -102,17 +102,24 @@ func init() { maxDocument.Store(DefaultMaxDocument) }
 // SetMaxDocument sets the largest size of a file that this package reads, in bytes.
 func SetMaxDocument(n int64) { maxDocument.Store(n) }
 
-// readFile returns the text of a document's file, which may be no larger than the limit set for documents. It
+// readFile returns the text of a document's file, or of standard input (-), which may be no larger than the limit set for documents. It
 // reads no more than that, because a device or pipe may have no end.
 func readFile(path string) (string, error) {
-	f, err := os.Open(path)
+	f, err := Open(path)
 	if err != nil {
 		return "", fmt.Errorf("reading a document: %w", err)
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err == nil && info.IsDir() {
-		return "", &Error{File: path, Found: "a folder", Expected: "a file"}
+	path = nameOf(path)
+	size := int64(-1) // of a regular file
+	if file, ok := f.(*os.File); ok {
+		info, err := file.Stat()
+		if err == nil && info.IsDir() {
+			return "", &Error{File: path, Found: "a folder", Expected: "a file"}
+		}
+		if err == nil && info.Mode().IsRegular() {
+			size = info.Size()
+		}
 	}
 	// Read only the beginning of a file that does not begin like a text, because a device has no end.
 	head := make([]byte, 64<<10) // the beginning
@@ -126,12 +133,10 @@ func readFile(path string) (string, error) {
 		return "", fmt.Errorf("reading %s: %w", path, rerr)
 	}
 	var text strings.Builder
-	if err == nil && info.Mode().IsRegular() {
-		if info.Size() > maxBytes {
-			return "", tooLarge
-		}
-		text.Grow(int(info.Size()) + 1)
+	if size > maxBytes {
+		return "", tooLarge
 	}
+	text.Grow(int(size) + 1)
 	text.Write(head)
 	if _, err := io.Copy(&text, io.LimitReader(f, maxBytes+1-int64(n))); err != nil {
 		return "", fmt.Errorf("reading %s: %w", path, err)

@@ -81,6 +81,9 @@ func (o *Option) parse(text string) (any, error) {
 		if slices.Contains(o.Choices, text) {
 			return text, nil
 		}
+		if o.Max > 0 && o.Max <= 1 {
+			return ParseShare(text)
+		}
 		return strconv.ParseFloat(text, 64)
 	case DurationOption:
 		return time.ParseDuration(text)

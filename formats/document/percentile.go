@@ -17,6 +17,20 @@ func ParsePercentile(text string) (float64, error) {
 	return 0, fmt.Errorf("%s is not a percentile between p0 and p100, such as p99", Quote(text))
 }
 
+// ParseShare reads a share as a number or in per cent: 0.8 or 80%. It checks no bounds.
+func ParseShare(text string) (float64, error) {
+	digits, isPercent := strings.CutSuffix(text, "%")
+	digits = strings.TrimRight(digits, " ")
+	if isPercent && !strings.ContainsAny(digits, "eE") {
+		digits += "e-2" // which rounds once, as the share itself would be
+	}
+	v, err := strconv.ParseFloat(digits, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s is not a share such as 0.8 or 80%%", Quote(text))
+	}
+	return v, nil
+}
+
 // ShareAt returns the share of requests that have to be in time by a percentile. Without a percentile it is .99.
 func ShareAt(percentile string) float64 {
 	share, err := ParsePercentile(percentile)

@@ -1,6 +1,7 @@
 package document
 
 import (
+	"errors"
 	"fmt"
 	"math/big"
 	"strconv"
@@ -49,6 +50,32 @@ func ParseBytes(text string) (Bytes, error) {
 		return fail(err)
 	}
 	return Bytes(n), nil
+}
+
+// minBareMemory is the smallest memory that may be written without a unit: 24 means 24GiB to a person, and 24576 what a
+// GPU's tools print in MiB.
+const minBareMemory = 1 << 20
+
+var errNoUnitOfMemory = errors.New("a number alone counts bytes")
+
+// ParseMemory is ParseBytes for the memory of a device or process. It refuses a small number without a unit.
+func ParseMemory(text string) (Bytes, error) {
+	b, err := ParseBytes(text)
+	if err != nil {
+		return 0, err
+	}
+	if isNumber(text) && b > 0 && b < minBareMemory {
+		return 0, fmt.Errorf("%s is not a size of memory such as 24GiB or 512MB: %w", Quote(text), errNoUnitOfMemory)
+	}
+	return b, nil
+}
+
+// memoryText returns a size as ParseMemory reads it.
+func memoryText(b Bytes) string {
+	if t := b.String(); !isNumber(t) || b == 0 || b >= minBareMemory {
+		return t
+	}
+	return strconv.FormatInt(int64(b), 10) + "B"
 }
 
 // String returns the shortest exact text of a size: 24GiB, 512MB, or a count of bytes such as 1234567.

@@ -52,6 +52,37 @@ func ParseMicros(text string) (Micros, error) {
 	return Micros(ns), nil
 }
 
+// RoundMicros parses a count of microseconds of another tool: decimals beyond the third are rounded.
+func RoundMicros(text string) (Micros, error) {
+	m, err := ParseMicros(text)
+	if errors.Is(err, errPrecise) {
+		ns, err := roundNanos(text, time.Microsecond)
+		return Micros(ns), err
+	}
+	return m, err
+}
+
+// RoundSeconds parses a count of seconds of another tool: decimals beyond the ninth are rounded.
+func RoundSeconds(text string) (time.Duration, error) {
+	d, err := ParseSeconds(text)
+	if errors.Is(err, errPrecise) {
+		return roundNanos(text, time.Second)
+	}
+	return d, err
+}
+
+// roundNanos returns a number of units as whole nanoseconds, rounded.
+func roundNanos(text string, unit time.Duration) (time.Duration, error) {
+	v, err := strconv.ParseFloat(text, 64)
+	if err == nil && !(math.Abs(v)*float64(unit) < math.MaxInt64) {
+		err = errTooLarge
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%s is not a number: %w", Quote(text), err)
+	}
+	return time.Duration(math.Round(v * float64(unit))), nil
+}
+
 // ParseSeconds parses a count of seconds with at most nine decimals, exactly.
 func ParseSeconds(text string) (time.Duration, error) {
 	ns, err := scaleDecimal(text, 9)

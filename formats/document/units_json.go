@@ -43,7 +43,7 @@ func (d *Duration) UnmarshalText(b []byte) (err error) {
 
 // MarshalJSON writes a number if no unit makes it shorter, and otherwise text.
 func (b Bytes) MarshalJSON() ([]byte, error) {
-	t := b.String()
+	t := memoryText(b)
 	if _, err := strconv.ParseInt(t, 10, 64); err == nil {
 		return []byte(t), nil
 	}
@@ -58,6 +58,6 @@ func (b *Bytes) UnmarshalJSON(data []byte) (err error) {
 			return err
 		}
 	}
-	*b, err = ParseBytes(text)
+	*b, err = ParseMemory(text)
 	return err
 }

@@ -161,3 +161,20 @@ func TestNearestCountsSwappedLettersOnce(t *testing.T) {
 		}
 	}
 }
+
+// Numbers of other tools that are more precise than ours are rounded; what is no number stays an error.
+func TestRoundedTimes(t *testing.T) {
+	for text, want := range map[string]Micros{"1.5": 1500, "0.0004999": 0, "1.2345678": 1235, "-2.00051": -2001, "1e-9": 0} {
+		if got, err := RoundMicros(text); got != want || err != nil {
+			t.Errorf("%s: %d, %v, expected %d", text, got, err, want)
+		}
+	}
+	if d, err := RoundSeconds("0.12345678949"); d != 123456789 || err != nil {
+		t.Errorf("%d, %v", d, err)
+	}
+	for _, text := range []string{"x", "", "1e300", "9e18.1", "NaN"} {
+		if _, err := RoundMicros(text); err == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
+}

@@ -74,8 +74,13 @@ func marshalValid(doc any) ([]byte, error) {
 
 // WriteBytes writes a file by the rules of WriteFile: it writes a temporary file in the same folder, flushes it to
 // disk, and then renames it. It returns whether the file changed: a file with equal content is left alone. Without
-// force, a file with other content is an ExistsError. A pipe or terminal is written to directly.
+// force, a file with other content is an ExistsError. A pipe, a terminal and standard output (-) are written to
+// directly.
 func WriteBytes(path string, data []byte, force ...Force) (changed bool, err error) {
+	if path == Stdin {
+		_, err := os.Stdout.Write(data)
+		return true, err
+	}
 	isForced := slices.Contains(force, true)
 	target, mode, exists, err := inspect(path)
 	if err != nil {
@@ -198,16 +203,18 @@ func syncDir(dir string) error {
 	return d.Close()
 }
 
-// Digest returns the SHA-256 of a file's bytes in hexadecimal. For a pipe it returns an error, because a pipe can
-// be read only once.
+// Digest returns the SHA-256 of a file's bytes in hexadecimal. For a pipe other than standard input (-) it returns
+// an error, because a pipe can be read only once.
 func Digest(path string) (string, error) {
-	f, err := os.Open(path)
+	f, err := Open(path)
 	if err != nil {
 		return "", fmt.Errorf("hashing: %w", err)
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err == nil && !info.Mode().IsRegular() {
-		return "", &Error{File: path, Found: "a pipe, device or folder", Expected: "a file, which can be read again"}
+	if file, ok := f.(*os.File); ok {
+		if info, err := file.Stat(); err == nil && !info.Mode().IsRegular() {
+			return "", &Error{File: path, Found: "a pipe, device or folder", Expected: "a file, which can be read again"}
+		}
 	}
 	h := sha256.New()
 	if _, err := io.Copy(h, f); err != nil {

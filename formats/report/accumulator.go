@@ -70,6 +70,9 @@ func (a *Accumulator) IsCounted(arrivedAt time.Duration) bool {
 	return arrivedAt >= a.cfg.Warmup && (a.cfg.Duration <= 0 || arrivedAt < a.cfg.Duration)
 }
 
+// EndAt ends the counted time earlier than configured. All requests so far arrived before.
+func (a *Accumulator) EndAt(duration time.Duration) { a.cfg.Duration = duration }
+
 // Arrive records the arrival of a request for a model, unless it is in the warm-up. model is an index into
 // Config.Models. Times are virtual, or count from the start of the server.
 func (a *Accumulator) Arrive(model int32, arrivedAt time.Duration) {

@@ -6,7 +6,8 @@
 // record is one row, JSON object or line of a log, with its fields by name.
 //
 //	layout.go      the table of layouts
-//	read.go        a file into requests: recognise its layout, read its records, put them in order
+//	flags.go       the flags of importers about such files
+//	read.go        files into requests: recognise the layout, read the records, put them in order
 //	record.go      the three forms of files with a record per request: CSV, JSON lines, lines of a log
 //	prefix.go      tokens that were sent before, from the hashes of blocks of prompts
 //	prometheus.go  rates and counters of a range query into drawn requests

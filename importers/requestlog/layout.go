@@ -47,6 +47,15 @@ var layouts = []layout{
 			return kind == "request_end"
 		},
 	},
+	{ // AIPerf 0.14, Working with Profile Export Files: profile_export.jsonl
+		name: "records of AIPerf (profile_export.jsonl)", form: jsonForm, keys: []string{"metadata.request_start_ns", "metrics"},
+		time: "metadata.request_start_ns", parseTime: parseUnix(time.Nanosecond), prompt: "metrics.input_sequence_length.value", output: "metrics.output_sequence_length.value|metrics.output_token_count.value",
+		session: "metadata.x_correlation_id|metadata.conversation_id",
+		isRequest: func(r *record) bool {
+			phase, _ := r.text("metadata.benchmark_phase")
+			return phase != "warmup"
+		},
+	},
 	{ // Mooncake FAST25-release/traces; dynamo-data-gen 1.6, mooncake.rs: aliases, sessions, delays after the turn before
 		name: "a trace in Mooncake's layout", form: jsonForm, keys: []string{"input_length|input_tokens", "output_length|output_tokens", "timestamp|created_time|delay|delay_ms|hash_ids"},
 		time: "timestamp|created_time", parseTime: parseUnix(time.Millisecond), prompt: "input_length|input_tokens", output: "output_length|output_tokens",

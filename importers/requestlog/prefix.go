@@ -4,7 +4,7 @@ import "encoding/json"
 
 // prefixCache is a cache of prompts without limit, by the hashes of their blocks. Each hash stands for a block and all
 // before it.
-type prefixCache struct{ seen map[string]bool }
+type prefixCache struct{ blocks map[string]bool }
 
 // mooncakeBlock is the number of tokens of a block in Mooncake's traces (FAST '25 release, README).
 const mooncakeBlock = 512
@@ -16,8 +16,8 @@ func (c *prefixCache) cachedTokens(hashes any, prompt int) (int, bool) {
 	if !ok || len(list) == 0 {
 		return 0, false
 	}
-	if c.seen == nil {
-		c.seen = map[string]bool{}
+	if c.blocks == nil {
+		c.blocks = map[string]bool{}
 	}
 	block := mooncakeBlock
 	if n := len(list); prompt <= (n-1)*block || prompt > n*block {
@@ -32,10 +32,10 @@ func (c *prefixCache) cachedTokens(hashes any, prompt int) (int, bool) {
 		case string:
 			key = v
 		}
-		if isPrefix = isPrefix && c.seen[key]; isPrefix {
+		if isPrefix = isPrefix && c.blocks[key]; isPrefix {
 			known++
 		}
-		c.seen[key] = true
+		c.blocks[key] = true
 	}
 	return min(prompt, known*block), true
 }

@@ -56,7 +56,7 @@ const maxQuery = 1 << 28
 func readPrometheus(f *csvfile.File, o Options) (*Log, error) {
 	var q rangeQuery
 	if err := json.NewDecoder(io.LimitReader(f, maxQuery)).Decode(&q); err != nil {
-		return nil, &document.Error{File: f.Name, Found: "no answer of Prometheus: " + err.Error(), Expected: prometheusName}
+		return nil, &document.Error{File: f.Name, Found: document.FaultOfJSON(err), Expected: prometheusName}
 	}
 	fail := func(i int, found, expected string) error {
 		return &document.Error{File: f.Name, Path: fmt.Sprintf("data.result[%d]", i), Found: found, Expected: expected}
@@ -66,38 +66,19 @@ func readPrometheus(f *csvfile.File, o Options) (*Log, error) {
 	rates := map[string]map[int64]float64{} // by model and time in milliseconds
 	step := int64(math.MaxInt64)
 	for i, r := range q.Data.Result {
-		model := o.Model
-		for _, label := range modelLabels {
-			model = cmp.Or(model, r.Metric[label])
-		}
-		points, err := r.points()
+		points, err := r.rates()
 		if err != nil {
-			return nil, fail(i, err.Error(), "times in seconds in order, and numbers")
+			return nil, fail(i, err.Error(), "at least two times in seconds, in order, with requests a second or counts")
 		}
-		if len(points) < 2 {
-			return nil, fail(i, fmt.Sprintf("%d values", len(points)), "at least two")
-		}
-		for k := 1; k < len(points); k++ {
-			step = min(step, points[k].at-points[k-1].at)
-		}
+		model := r.model(o.Model)
 		if rates[model] == nil {
 			rates[model] = map[int64]float64{}
 		}
 		for k, p := range points {
-			rate := p.value
-			if counterName.MatchString(r.Metric["__name__"]) {
-				if k == 0 {
-					continue
-				}
-				if rate -= points[k-1].value; rate < 0 {
-					rate = p.value // the counter began anew
-				}
-				rate /= float64(p.at-points[k-1].at) / 1e3
+			rates[model][p.at] += p.value
+			if k > 0 {
+				step = min(step, p.at-points[k-1].at)
 			}
-			if rate < 0 {
-				return nil, fail(i, fmt.Sprintf("the rate %g", rate), "requests a second, not negative")
-			}
-			rates[model][p.at] += rate
 		}
 	}
 	if len(rates) == 0 {
@@ -139,14 +120,55 @@ func (r *queryResult) points() ([]point, error) {
 	return out, nil
 }
 
+// model returns the model that a series is about: the given one or, if that is empty, the one that a label names.
+func (r *queryResult) model(given string) string {
+	for _, label := range modelLabels {
+		given = cmp.Or(given, r.Metric[label])
+	}
+	return given
+}
+
+// rates returns the rates of a series, in requests a second. Those of a counter are from one value to the next; one that
+// begins anew counts from 0.
+func (r *queryResult) rates() ([]point, error) {
+	points, err := r.points()
+	if err != nil {
+		return nil, err
+	}
+	if len(points) < 2 {
+		return nil, fmt.Errorf("%d values", len(points))
+	}
+	if counterName.MatchString(r.Metric["__name__"]) {
+		counts := points
+		points = nil
+		for k := 1; k < len(counts); k++ {
+			grown := counts[k].value - counts[k-1].value
+			if grown < 0 {
+				grown = counts[k].value
+			}
+			elapsed := float64(counts[k].at-counts[k-1].at) / 1e3
+			points = append(points, point{counts[k].at, grown / elapsed})
+		}
+	}
+	for _, p := range points {
+		if p.value < 0 {
+			return nil, fmt.Errorf("the rate %g", p.value)
+		}
+	}
+	return points, nil
+}
+
 // drawRates draws requests at the rates of each model; step is the time that a rate stands for.
 func drawRates(name string, rates map[string]map[int64]float64, step time.Duration, o Options) (*Log, error) {
 	log := &Log{Format: prometheusName, IsDrawn: true, Notes: []string{fmt.Sprintf("requests were drawn at the rates of intervals of %v", step)}}
-	first := int64(math.MaxInt64)
+	first, expected := int64(math.MaxInt64), 0.0
 	for _, series := range rates {
-		for at := range series {
-			first = min(first, at)
+		for at, rate := range series {
+			first, expected = min(first, at), expected+rate*step.Seconds()*cmp.Or(o.Scale, 1)
 		}
+	}
+	if expected > maxRequests {
+		return nil, &document.Error{File: name, Found: fmt.Sprintf("rates that make %.3g requests", expected), Expected: fmt.Sprintf("at most %d", maxRequests), Hint: "a shorter range, or plan import trace --scale"}
 	}
 	for _, model := range slices.Sorted(maps.Keys(rates)) {
 		// Write the rates as a table of counts, which package arrivals draws from. Its times are from the first row.
@@ -167,7 +189,7 @@ func drawRates(name string, rates map[string]map[int64]float64, step time.Durati
 		if err != nil {
 			return nil, err
 		}
-		list, err := arrivals.Collect(counts, maxRequests)
+		list, err := arrivals.Collect(counts, 0)
 		if err != nil {
 			return nil, err
 		}

@@ -2,6 +2,7 @@ package requestlog
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/url"
@@ -13,7 +14,6 @@ import (
 	"inferplan/formats/csvfile"
 	"inferplan/formats/document"
 	"inferplan/formats/seeded"
-	"inferplan/formats/usage"
 )
 
 // Request is a request that was recorded.
@@ -40,6 +40,8 @@ type Options struct {
 	// Model is the model that all requests ask for. If it is empty, the file says it: a field, a label, or the path of an
 	// HTTP request.
 	Model string
+	// Renamed has the name that a model gets in place of the one in the file.
+	Renamed map[string]string
 	// Path is what the path of an HTTP request must match; its first group is the name of the model. If it is nil, it is
 	// DefaultPath or, with a Model, any path.
 	Path *regexp.Regexp
@@ -55,46 +57,97 @@ const DefaultPath = `/v[12]/models/([^/:?]+)(?:/versions/[^/?]+)?(?:/infer|/gene
 
 var defaultPath = regexp.MustCompile(DefaultPath)
 
-// maxRequests bounds the requests of a file.
-const maxRequests = 50_000_000
+// maxRequests bounds the requests of a file, which are held in memory.
+const maxRequests = 10_000_000
+
+// ReadFiles reads files of requests of another tool, such as the parts of a log that was rotated. It returns nil if the
+// first is none that is known.
+func ReadFiles(paths []string, o Options) (*Log, error) {
+	b := newBuilder(o)
+	for i, path := range paths {
+		f, err := csvfile.Open(path)
+		if err != nil {
+			return nil, fmt.Errorf("reading requests: %w", err)
+		}
+		isKnown, err := b.addFile(f)
+		if err = errors.Join(err, f.Close()); err != nil {
+			return nil, err
+		}
+		if !isKnown && i == 0 {
+			return nil, nil
+		}
+		if !isKnown {
+			return nil, &document.Error{File: path, Found: "another file than " + paths[0], Expected: b.log.Format, Hint: "files of one tool are read together"}
+		}
+	}
+	return b.finish(paths[0])
+}
 
 // Read reads a file of requests of another tool. It returns nil if the file is none that is known; f has then lost
 // nothing.
 func Read(f *csvfile.File, o Options) (*Log, error) {
-	head, _ := f.Peek(1 << 16)
-	if isPrometheus(head) {
-		return readPrometheus(f, o)
-	}
-	l := findLayout(head)
-	if l == nil {
-		return nil, nil
-	}
-	b := &builder{layout: l, options: o, log: &Log{Format: l.name}, lastOfSession: map[string]time.Time{}}
-	unreadable, err := eachRecord(f, l, b.add)
-	if err != nil {
+	b := newBuilder(o)
+	if isKnown, err := b.addFile(f); !isKnown || err != nil {
 		return nil, err
 	}
-	b.note(unreadable, "line", "that could not be read")
-	b.note(b.otherRecords, "record", "that are no requests, failed, or were refused as wrong")
-	b.note(b.otherPaths, "request", "whose path names no model")
-	if len(b.log.Requests) == 0 {
-		e := &document.Error{File: f.Name, Found: l.name + " without a request", Expected: "at least one", Hint: strings.Join(b.log.Notes, "; ")}
-		return nil, e
-	}
-	b.order(seeded.New(o.Seed, "requestlog"))
-	return b.log, nil
+	return b.finish(f.Name)
 }
 
-// builder collects the requests of a file.
+// builder collects the requests of files.
 type builder struct {
-	layout  *layout
+	layout  *layout // of the first file
 	options Options
 	log     *Log
 	times   []time.Time // of the requests
 
-	cache                    prefixCache
-	lastOfSession            map[string]time.Time
-	otherRecords, otherPaths int // records that were left out
+	cache         prefixCache
+	lastOfSession map[string]time.Time
+
+	unreadableLines, otherRecords, otherPaths int // what was left out
+}
+
+func newBuilder(o Options) *builder {
+	return &builder{options: o, log: &Log{}, lastOfSession: map[string]time.Time{}}
+}
+
+// addFile adds the requests of a file. It returns false if the file is none that is known, or another than the first.
+func (b *builder) addFile(f *csvfile.File) (isKnown bool, err error) {
+	head, _ := f.Peek(1 << 16)
+	if isPrometheus(head) {
+		if b.log.Format != "" {
+			return false, nil
+		}
+		b.log, err = readPrometheus(f, b.options)
+		return true, err
+	}
+	l := findLayout(head)
+	if l == nil || b.log.Format != "" && l != b.layout {
+		return false, nil
+	}
+	b.layout, b.log.Format = l, l.name
+	unreadable, err := eachRecord(f, l, b.add)
+	b.unreadableLines += unreadable
+	return true, err
+}
+
+// finish returns the requests of all files. name is that of the first, for errors.
+func (b *builder) finish(name string) (*Log, error) {
+	if b.layout != nil {
+		b.note(b.unreadableLines, "line", "that could not be read")
+		b.note(b.otherRecords, "record", "that are no requests, failed, or were refused as wrong")
+		b.note(b.otherPaths, "request", "whose path names no model")
+		if len(b.log.Requests) == 0 {
+			return nil, &document.Error{File: name, Found: b.layout.name + " without a request", Expected: "at least one", Hint: strings.Join(b.log.Notes, "; ")}
+		}
+		b.order(seeded.New(b.options.Seed, "requestlog"))
+	}
+	for i := range b.log.Requests {
+		q := &b.log.Requests[i]
+		if renamed, ok := b.options.Renamed[q.Model]; ok {
+			q.Model = renamed
+		}
+	}
+	return b.log, nil
 }
 
 // note notes that n records were left out, unless there were none.
@@ -148,7 +201,7 @@ func (b *builder) add(r *record) error {
 	b.log.HasTokens = b.log.HasTokens || hasPrompt
 	b.log.Requests, b.times = append(b.log.Requests, q), append(b.times, at)
 	if len(b.log.Requests) > maxRequests {
-		return r.fail("", fmt.Sprintf("more than %d requests", maxRequests), "fewer")
+		return r.fail("", fmt.Sprintf("more than %d requests", maxRequests), "a part of the file")
 	}
 	return nil
 }
@@ -268,19 +321,4 @@ func (l *Log) Models() []string {
 		}
 	}
 	return names
-}
-
-// ParsePath compiles a pattern of paths. A pattern without a group needs the name of the model.
-func ParsePath(pattern, model string) (*regexp.Regexp, error) {
-	if pattern == "" {
-		return nil, nil
-	}
-	p, err := regexp.Compile(pattern)
-	switch {
-	case err != nil:
-		return nil, usage.Errorf("--path %s: %w", pattern, err)
-	case p.NumSubexp() == 0 && model == "":
-		return nil, usage.Errorf("--path %s: expected a group ( ) that is the name of the model, or --model", pattern)
-	}
-	return p, nil
 }

@@ -35,6 +35,7 @@ func TestSamplesAreRead(t *testing.T) {
 		{"mooncake.jsonl", "Mooncake", "0s    6955+52 cached 0; 3.053s    6472+26 cached 6144; 6.053s    6800+90 cached 6656", ""},
 		{"dynamo_mooncake.jsonl", "Mooncake", "0s   a 1000+50 cached 0; 500.5ms   b 700+20 cached 512; 4s   a 1100+40 cached 1024", ""},
 		{"dynamo.jsonl", "Dynamo", "0s qwen3-8b  root 300+40 cached 0; 2.5s qwen3-8b  root 390+25 cached 256", "left out 1 record"},
+		{"profile_export.jsonl", "AIPerf", "0s   32ee4f33 550+9 cached -1; 2s   32ee4f33 601+12 cached -1", "left out 1 record"},
 		{"blis.csv", "BLIS", "0s meta-llama/Llama-3.1-8B-Instruct batch  512+128 cached -1; 1s meta-llama/Llama-3.1-8B-Instruct interactive  456+64 cached 200; 3s meta-llama/Llama-3.1-8B-Instruct interactive  500+80 cached 200", ""},
 		{"combined.log", "Combined", "0s resnet   0+0 cached -1; 3s resnet   0+0 cached -1; 7s bert   0+0 cached -1", ""},
 		{"envoy.log", "Envoy", "0s resnet   0+0 cached -1; 310ms resnet   0+0 cached -1", "left out 1 request whose path names no model"},
@@ -115,46 +116,63 @@ func TestPrometheusRatesAreDrawn(t *testing.T) {
 
 func TestPathsAndModels(t *testing.T) {
 	line := `1.2.3.4 - - [29/Nov/2026:06:25:24 +0000] "POST /api/resnet?x=1 HTTP/1.1" 200 184`
-	path, err := ParsePath(`^/api/(\w+)`, "")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, c := range []struct {
-		o    Options
-		want string
-	}{{Options{Path: path}, "resnet"}, {Options{Model: "m"}, "m"}, {Options{Path: path, Model: "m"}, "m"}} {
-		log, err := readText(t, line, c.o)
+		flags Flags
+		want  string
+	}{{Flags{path: `^/api/(\w+)`}, "resnet"}, {Flags{Model: "m"}, "m"}, {Flags{path: `^/api/`, Model: "m"}, "m"}, {Flags{path: `^/api/(\w+)`, renames: []string{"r50=resnet"}}, "r50"}} {
+		o, err := c.flags.Options()
+		if err != nil {
+			t.Fatal(err)
+		}
+		log, err := readText(t, line, o)
 		if err != nil || len(log.Requests) != 1 || log.Requests[0].Model != c.want {
-			t.Errorf("%+v: %+v, %v", c.o, log, err)
+			t.Errorf("%+v: %+v, %v", c.flags, log, err)
 		}
 	}
 	if _, err := readText(t, line, Options{}); err == nil || !strings.Contains(err.Error(), "1 request whose path names no model") {
 		t.Error(err)
 	}
-	for _, pattern := range []string{"(", "/api/"} {
-		if _, err := ParsePath(pattern, ""); err == nil {
-			t.Errorf("%s is taken", pattern)
+	for _, flags := range []Flags{{path: "("}, {path: "/api/"}, {renames: []string{"a"}}, {renames: []string{"a=b", "c=b"}}} {
+		if _, err := flags.Options(); err == nil {
+			t.Errorf("%+v are taken", flags)
 		}
+	}
+}
+
+// The parts of a rotated log are one log; files of several tools are not.
+func TestFilesAreReadTogether(t *testing.T) {
+	log, err := ReadFiles([]string{"testdata/combined.log", "testdata/common.log"}, Options{Seed: 1})
+	if err != nil || len(log.Requests) != 6 || log.Requests[0].Model != "resnet" || log.Requests[5].ArrivedAt < 20*365*24*time.Hour {
+		t.Errorf("%+v, %v", log, err)
+	}
+	for _, other := range []string{"testdata/azure.csv", "testdata/prometheus.json", "flags.go"} {
+		if _, err := ReadFiles([]string{"testdata/common.log", other}, Options{}); err == nil || !strings.Contains(err.Error(), "another file than testdata/common.log") {
+			t.Errorf("%s: %v", other, err)
+		}
+	}
+	if log, err := ReadFiles([]string{"flags.go"}, Options{}); log != nil || err != nil {
+		t.Errorf("%v, %v", log, err)
 	}
 }
 
 func TestWhatIsWrongIsSaid(t *testing.T) {
 	for text, want := range map[string]string{
-		"TIMESTAMP,ContextTokens,GeneratedTokens\nsoon,1,1\n":                                   `log:2:1: TIMESTAMP: found the text "soon"`,
-		"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,x,1\n":                    "log:2:1: ContextTokens",
-		"TIMESTAMP,ContextTokens,GeneratedTokens\n":                                             "without a request",
-		"{\"timestamp\":1,\"input_length\":1,\"output_length\":1}\n{":                           "log:2:1: found a line that is no JSON object",
-		"{\"session_id\":\"a\",\"delay\":1,\"input_length\":1,\"output_length\":1}\n":           "found no time",
-		`{"data":{"resultType":"matrix","result":[]}}`:                                          "data.result[0]",
-		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"2"]]}]}}`:          "at least two",
-		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"2"],[1,"3"]]}]}}`:  "after a later one",
-		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"-2"],[2,"3"]]}]}}`: "not negative",
-		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"x"],[2,"3"]]}]}}`:  `the text "x"`,
-		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,2],[2,"3"]]}]}}`:    "data.result[0]",
-		"{\"schema\":\"dynamo.request.trace.v1\",\"event_type\":\"tool_end\"}\n":                "left out 1 record",
-		"{\"timestamp\":1e300,\"input_length\":1,\"output_length\":1}\n":                        "log:1:1: timestamp",
-		"Timestamp,Model,Request tokens,Response tokens\n1,a,1e99,2\n":                          "a whole number of tokens",
-		"Timestamp,Model,Request tokens,Response tokens\n1,a\n":                                 "another number of columns",
+		"TIMESTAMP,ContextTokens,GeneratedTokens\nsoon,1,1\n":                                      `log:2:1: TIMESTAMP: found the text "soon"`,
+		"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,x,1\n":                       "log:2:1: ContextTokens",
+		"TIMESTAMP,ContextTokens,GeneratedTokens\n":                                                "without a request",
+		"{\"timestamp\":1,\"input_length\":1,\"output_length\":1}\n{":                              "log:2:1: found a text that is no JSON",
+		"{\"session_id\":\"a\",\"delay\":1,\"input_length\":1,\"output_length\":1}\n":              "found no time",
+		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"2e6"],[2,"9e6"]]}]}}`: "rates that make 1.1e+07 requests",
+		`{"data":{"resultType":"matrix","result":[]}}`:                                             "data.result[0]",
+		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"2"]]}]}}`:             "at least two",
+		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"2"],[1,"3"]]}]}}`:     "after a later one",
+		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"-2"],[2,"3"]]}]}}`:    "the rate -2",
+		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"x"],[2,"3"]]}]}}`:     `the text "x"`,
+		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,2],[2,"3"]]}]}}`:       "data.result[0]",
+		"{\"schema\":\"dynamo.request.trace.v1\",\"event_type\":\"tool_end\"}\n":                   "left out 1 record",
+		"{\"timestamp\":1e300,\"input_length\":1,\"output_length\":1}\n":                           "log:1:1: timestamp",
+		"Timestamp,Model,Request tokens,Response tokens\n1,a,1e99,2\n":                             "a whole number of tokens",
+		"Timestamp,Model,Request tokens,Response tokens\n1,a\n":                                    "another number of columns",
 	} {
 		if _, err := readText(t, text, Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, expected %q", text, err, want)

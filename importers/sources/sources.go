@@ -4,10 +4,12 @@ import (
 	"inferplan/importers"
 	"inferplan/importers/blocks"
 	"inferplan/importers/llm"
+	"inferplan/importers/perfanalyzer"
 	"inferplan/importers/pipeline"
 	"inferplan/importers/records"
 	"inferplan/importers/trace"
 	"inferplan/importers/transitions"
+	"inferplan/importers/triton"
 	"inferplan/importers/trtexec"
 	"inferplan/importers/vllmrun"
 	"inferplan/importers/workload"
@@ -20,10 +22,12 @@ func All() []*importers.Importer {
 		trace.Importer(),
 		records.Importer(),
 		trtexec.Importer(),
+		perfanalyzer.Importer(),
 		pipeline.Importer(),
 		llm.Importer(),
 		vllmrun.Importer(),
 		transitions.Importer(),
 		workload.Importer(),
+		triton.Importer(),
 	}
 }

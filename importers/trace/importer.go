@@ -1,14 +1,12 @@
 package trace
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/spf13/pflag"
 
 	"inferplan/formats/arrivals"
-	"inferplan/formats/csvfile"
 	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 	"inferplan/formats/usage"
@@ -18,17 +16,16 @@ import (
 
 type traceImport struct {
 	arrivals.CountsOptions
+	requests     requestlog.Flags
 	spreadWithin string
-	model, class string
-	path         string
-	seed         uint64
+	class        string
 }
 
 // Importer describes the verb import trace, which turns others' arrivals into a request trace.
 func Importer() *importers.Importer {
 	o := &traceImport{}
 	return &importers.Importer{
-		Usage:   "trace FILE [--counts 1s|60s] [--spread uniform|gamma:CV]",
+		Usage:   "trace FILE... [--counts 1s|60s] [--spread uniform|gamma:CV]",
 		Summary: "Others' traces, access logs and rates into a request trace",
 		Description: `Others' arrivals (plain or .gz) into a request trace of ours, packed where its name ends
 in .gz.
@@ -41,23 +38,23 @@ These files of other tools are recognised:
 ` + requestlog.List() + `
 Of an access log, requests count whose path names a model as in the Open Inference Protocol,
 TensorFlow Serving, TorchServe, SageMaker and Azure OpenAI, or as --path says; with --model all
-are for that model. The rates of a range query become requests as counts do.`,
+are for that model. The rates of a range query become requests as counts do. Several files
+of one tool, such as the parts of a rotated log, are read together.`,
 		Example: `  plan import trace invocations.csv --counts 60s --spread gamma:2 --scale 0.1 -o trace.csv.gz
   plan import trace requests.csv -o trace.csv.gz
   plan import trace access.log --path '/api/(resnet|bert)' -o trace.csv.gz
   plan simulate plan.json --trace trace.csv.gz`,
-		MinArguments: 1, MaxArguments: 1, DefaultOutput: "trace.csv.gz", Kind: "trace",
+		MinArguments: 1, MaxArguments: importers.AnyNumber, DefaultOutput: "trace.csv.gz", Kind: "trace",
 		FlagWords: map[string][]string{"counts": {"1s", "60s"}, "spread": {"uniform", "gamma:1", "gamma:2"}},
+		Recognize: requestlog.Recognize,
 		DefineFlags: func(f *pflag.FlagSet) {
 			f.DurationVar(&o.Interval, "counts", 0, "the rows are counts per interval of this length, such as 1s or 60s")
 			f.StringVar(&o.spreadWithin, "spread", "uniform", "of the arrivals within an interval: uniform, or gamma:CV")
 			f.StringVar(&o.Column, "column", "", "column of the counts (default: the only one)")
 			f.Float64Var(&o.Scale, "scale", 1, "multiplies the counts")
 			f.DurationVar(&o.End, "duration", 0, "stop there (default: all)")
-			f.StringVar(&o.model, "model", "", "model that the requests ask for")
-			f.StringVar(&o.path, "path", "", "regular expression of the paths in an access log that count; its group is the model")
+			o.requests.Define(f)
 			f.StringVar(&o.class, "class", "", "SLO class of the model that they ask for")
-			f.Uint64Var(&o.seed, "seed", 1, "seed of the arrivals")
 		},
 		Import: o.importTrace,
 	}
@@ -103,15 +100,18 @@ func (o *traceImport) open(r *importers.Run) (src arrivals.Source, columns, mode
 	if !(o.Scale > 0) {
 		return nil, nil, nil, fmt.Errorf("--scale %v: expected more than 0", o.Scale)
 	}
-	models = []string{o.model}
-	if o.model != "" {
+	models = []string{o.requests.Model}
+	if o.requests.Model != "" {
 		columns = []string{"model"}
 	}
+	if o.Interval != 0 && len(r.Args) > 1 {
+		return nil, nil, nil, usage.Errorf("--counts: found %d files, expected one", len(r.Args))
+	}
 	if o.Interval != 0 {
-		src, err := arrivals.OpenCounts(r.Args[0], seeded.New(o.seed, "trace"), o.CountsOptions)
+		src, err := arrivals.OpenCounts(r.Args[0], seeded.New(o.requests.Seed, "trace"), o.CountsOptions)
 		return src, columns, models, err
 	}
-	log, err := o.readLog(r.Args[0])
+	log, err := o.readLog(r.Args)
 	if log != nil || err != nil {
 		if err != nil {
 			return nil, nil, nil, err
@@ -127,6 +127,9 @@ func (o *traceImport) open(r *importers.Run) (src arrivals.Source, columns, mode
 	}
 	if err := o.checkCountsFlags(r, false); err != nil {
 		return nil, nil, nil, err
+	}
+	if len(r.Args) > 1 {
+		return nil, nil, nil, usage.Errorf("found %d files, expected one of our own layout: %s", len(r.Args), r.Args[0])
 	}
 	trace, err := arrivals.OpenTrace(r.Args[0], models, arrivals.OfModel(0), arrivals.IgnoreOther())
 	if err != nil {
@@ -146,18 +149,14 @@ func (o *traceImport) checkCountsFlags(r *importers.Run, areRates bool) error {
 	return nil
 }
 
-// readLog reads a file of another tool, or returns nil if it is none that is known.
-func (o *traceImport) readLog(path string) (*requestlog.Log, error) {
-	pattern, err := requestlog.ParsePath(o.path, o.model)
+// readLog reads files of another tool, or returns nil if the first is none that is known.
+func (o *traceImport) readLog(paths []string) (*requestlog.Log, error) {
+	options, err := o.requests.Options()
 	if err != nil {
 		return nil, err
 	}
-	f, err := csvfile.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("reading arrivals: %w", err)
-	}
-	log, err := requestlog.Read(f, requestlog.Options{Model: o.model, Path: pattern, CV: o.CV, Scale: o.Scale, Seed: o.seed})
-	return log, errors.Join(err, f.Close())
+	options.CV, options.Scale = o.CV, o.Scale
+	return requestlog.ReadFiles(paths, options)
 }
 
 // sourceOf returns the requests of a log with the columns that they have, and their models.

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"os"
+	"io"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -31,7 +31,7 @@ type trtexecImport struct {
 	noted    map[string]bool // fields of files that were named as not known
 }
 
-// defaultNames is what the names of files are like without --names.
+// defaultNames describes the names of files without --names.
 const defaultNames = "{model}_{device}_b{batch}*.json"
 
 // Importer describes the verb import trtexec, which turns times that TensorRT's trtexec exported into a profile.
@@ -325,7 +325,7 @@ func (o *trtexecImport) readRun(r *importers.Run, text string) (*profiler.TRTExe
 // each once.
 func (o *trtexecImport) readPart(r *importers.Run, run *profiler.TRTExecRun, what, path string) error {
 	var unknown []string
-	err := importers.ReadFile(path, map[string]string{"times": "times", "profile": "layers"}[what], func(f *os.File) (err error) {
+	err := importers.ReadFile(path, map[string]string{"times": "times", "profile": "layers"}[what], func(f io.Reader) (err error) {
 		if what == "times" {
 			run.Times, unknown, err = trtexec.ReadTimes(f, path)
 		} else {

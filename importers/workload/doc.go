@@ -8,7 +8,9 @@
 //
 //	read.go   the rows
 //	class.go  the classes made from them
-//	queue.go  the workload
+//	queue.go  the workload of language models
+//	log.go    requests that another tool recorded, as rows
+//	pool.go   the workload of models, from requests without tokens
 //
 // # What becomes of what
 //

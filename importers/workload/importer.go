@@ -18,8 +18,8 @@ import (
 type workloadImport struct {
 	Options
 	Target
-	model, slo, path string
-	seed             uint64
+	requests requestlog.Flags
+	slo      string
 }
 
 // Importer describes the verb import workload, which turns a trace of requests to language models into a
@@ -27,7 +27,7 @@ type workloadImport struct {
 func Importer() *importers.Importer {
 	o := &workloadImport{}
 	return &importers.Importer{
-		Usage:   "workload TRACE --slo 30s",
+		Usage:   "workload TRACE... --slo 30s",
 		Summary: "A trace of requests, an access log or rates into a workload",
 		Description: `A trace of requests to language models (plain or .gz) into a workload: rate, variation of
 the gaps, lengths of prompts and answers, sessions and what they share, per model and class.
@@ -41,16 +41,16 @@ These files of other tools are recognised:
 ` + requestlog.List() + `
 Of an access log, requests count whose path names a model as in the Open Inference Protocol,
 TensorFlow Serving, TorchServe, SageMaker and Azure OpenAI, or as --path says; with --model all
-are for that model.`,
+are for that model. Several files of one tool, such as the parts of a rotated log, are read
+together.`,
 		Example: `  plan import workload azure_llm.csv.gz --model m7 --slo 30s -o workload.json
   plan import workload access.log --slo 200ms -o workload.json
   plan import workload sharegpt.csv.gz --consecutive --model m7 --slo 500ms --of ttft`,
-		MinArguments: 1, MaxArguments: 1, DefaultOutput: "workload.json", Kind: formats.KindWorkload, RequiredFlags: []string{"slo"},
+		MinArguments: 1, MaxArguments: importers.AnyNumber, DefaultOutput: "workload.json", Kind: formats.KindWorkload, RequiredFlags: []string{"slo"},
 		FlagWords: map[string][]string{"of": {formats.FigureE2E, formats.FigureTTFT, formats.FigureTPOT}},
+		Recognize: requestlog.Recognize,
 		DefineFlags: func(f *pflag.FlagSet) {
-			f.StringVar(&o.model, "model", "", "model that the requests ask for, where the trace has no column model")
-			f.StringVar(&o.path, "path", "", "regular expression of the paths in an access log that count; its group is the model")
-			f.Uint64Var(&o.seed, "seed", 1, "seed of times that the file does not tell")
+			o.requests.Define(f)
 			f.StringVar(&o.slo, "slo", "", "SLO of every class, such as 30s (required)")
 			f.StringVar(&o.Figure, "of", "", "what the SLO is of: e2e (default), ttft or tpot")
 			f.StringVar(&o.Percentile, "percentile", "", "percentile of the SLO (default p99)")
@@ -66,12 +66,8 @@ func (o *workloadImport) importWorkload(r *importers.Run) (err error) {
 	if o.SLO, err = document.ParseSLO(o.slo); err != nil {
 		return usage.Errorf("--slo %s: %w", o.slo, err)
 	}
-	f, err := csvfile.Open(path)
+	trace, log, err := o.readTrace(r.Args)
 	if err != nil {
-		return usage.Mark(fmt.Errorf("opening the trace: %w", err))
-	}
-	trace, log, err := o.readTrace(f)
-	if err = errors.Join(err, f.Close()); err != nil {
 		return usage.Mark(err)
 	}
 	if log != nil {
@@ -83,10 +79,10 @@ func (o *workloadImport) importWorkload(r *importers.Run) (err error) {
 		}
 	}
 	classes := trace.Classes()
-	if o.model == "" && slices.ContainsFunc(classes, func(c Class) bool { return c.Model == "" }) {
+	if o.requests.Model == "" && slices.ContainsFunc(classes, func(c Class) bool { return c.Model == "" }) {
 		return usage.Errorf("--model: name the model that the requests of %s ask for", path)
 	}
-	doc, err := Workload(classes, o.model, o.Target)
+	doc, err := Workload(classes, o.requests.Model, o.Target)
 	if err != nil {
 		return usage.Mark(fmt.Errorf("the workload of %s: %w", path, err))
 	}
@@ -96,24 +92,29 @@ func (o *workloadImport) importWorkload(r *importers.Run) (err error) {
 	return printTraceClasses(r, trace, classes)
 }
 
-// readTrace reads the file. log is what was read of a file of another tool, and nil for others.
-func (o *workloadImport) readTrace(f *csvfile.File) (trace *Trace, log *requestlog.Log, err error) {
-	pattern, err := requestlog.ParsePath(o.path, o.model)
+// readTrace reads the files. log is what was read of files of another tool, and nil for others.
+func (o *workloadImport) readTrace(paths []string) (trace *Trace, log *requestlog.Log, err error) {
+	options, err := o.requests.Options()
 	if err != nil {
 		return nil, nil, err
 	}
-	log, err = requestlog.Read(f, requestlog.Options{Model: o.model, Path: pattern, Seed: o.seed})
-	if err != nil {
+	log, err = requestlog.ReadFiles(paths, options)
+	switch {
+	case err != nil:
 		return nil, nil, err
+	case log != nil && o.Consecutive:
+		return nil, nil, usage.Errorf("--consecutive: %s is %s, which tells its sessions", paths[0], log.Format)
+	case log != nil:
+		return traceOf(log), log, nil
+	case len(paths) > 1:
+		return nil, nil, usage.Errorf("found %d files, expected one of our own layout: %s", len(paths), paths[0])
 	}
-	if log == nil {
-		trace, err = Read(f, o.Options)
-		return trace, nil, err
+	f, err := csvfile.Open(paths[0])
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening the trace: %w", err)
 	}
-	if o.Consecutive {
-		return nil, nil, usage.Errorf("--consecutive: %s is %s, which tells its sessions", f.Name, log.Format)
-	}
-	return traceOf(log), log, nil
+	trace, err = Read(f, o.Options)
+	return trace, nil, errors.Join(err, f.Close())
 }
 
 // printTraceClasses prints the classes that were made from a trace.

@@ -352,10 +352,10 @@ func (r *Result) addAdvice(today *formats.Profile) {
 	}
 }
 
-// allowWithinMargin turns findings about a latency above the SLO from errors into warnings if the excess is within the tolerance of p99,
+// allowWithinMargin turns findings about a latency above the SLO from errors into warnings if the excess is within the tolerance of service times,
 // or may be chance. Pipelines often fill all that the SLO leaves, and a new measurement never equals the old one.
 func (g *gateRun) allowWithinMargin(findings []Finding) {
-	passes := max(g.in.Tolerances.ToleranceOf(metricNamed("p99")), g.noise.minDifference()) + recompute.Rounding
+	passes := max(g.in.Tolerances.ToleranceOf(metricNamed(serviceMetric)), g.noise.minDifference()) + recompute.Rounding
 	for i := range findings {
 		if f := &findings[i]; f.Constraint == "slo" && f.Excess > 0 && f.Excess <= passes {
 			f.Severity = Warning

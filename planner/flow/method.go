@@ -16,7 +16,7 @@ import (
 // Method is the entry of package planner to this package. It cannot start from a plan that runs.
 var Method = kind.Method{
 	Kind: formats.PlanFlow, Summary: "applications and workflows of several modules",
-	Solve: solvePlan, Tune: tune, Certify: certify.CertifyPlan, ScalePromise: scalePromise, RelaxWorkload: loosenApplications, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Explain: explainPlan, Diff: diff.Flows,
+	Solve: solvePlan, Tune: tune, Certify: certify.CertifyPlan, ScalePromise: scalePromise, RelaxWorkload: loosenApplications, WithTraffic: withTraffic, Tuned: []string{"margin", "dedicated"}, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Explain: explainPlan, Diff: diff.Flows,
 }
 
 // solvePlan is the method's solve: it plans workflows (applications with segments) or graphs of modules, and refuses

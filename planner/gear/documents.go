@@ -25,7 +25,7 @@ import (
 
 // Method plans cascades of a family of models. The driver of package planner calls it.
 var Method = kind.Method{
-	Kind: formats.PlanGear, Summary: "cascades of models", Solve: planCascades, SolveUntilConfirmed: planAndConfirm, Certify: certify.CertifyPlan, RelaxWorkload: loosenCascade, SingleSLO: true, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf,
+	Kind: formats.PlanGear, Summary: "cascades of models", Solve: planCascades, SolveUntilConfirmed: planAndConfirm, Certify: certify.CertifyPlan, RelaxWorkload: loosenCascade, WithTraffic: withTraffic, SingleSLO: true, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf,
 	Explain: explain, Diff: diff.Gears,
 }
 

@@ -24,8 +24,16 @@ type Method struct {
 	Workload func(profile *formats.Profile, slo document.SLO) (*formats.Workload, []string)
 	// Solve makes a plan. If ctx ends after a plan was found, it returns that plan.
 	Solve func(ctx context.Context, p *Problem, run *SolveRun) (*Outcome, error)
+	// Adopt returns the outcome of a deployment that runs and was not planned: an importer read its places and batch
+	// sizes. It is nil if the kind has no such plans.
+	Adopt func(p *Problem, run *SolveRun, observed []formats.Deployed) (*Outcome, error)
 	// CheckRunning returns an error if the new plan cannot start from Problem.RunningPlan.
 	CheckRunning func(p *Problem) error
+	// WithTraffic returns a workload section with the rates at which a served plan was asked for, and a line for each
+	// that says what it was planned for. Parts that stay the same are shared with the old one.
+	WithTraffic func(section formats.WorkloadSection, t *Traffic) (formats.WorkloadSection, []string)
+	// Tuned are the options that Tune chooses by simulation where they are not set.
+	Tuned []string
 	// RelaxWorkload returns a workload section with less asked. Parts that stay the same are
 	// shared with the old one. If it is nil, the nearest feasible problem is not searched.
 	RelaxWorkload func(section formats.WorkloadSection, l *Relaxation) formats.WorkloadSection
@@ -55,6 +63,9 @@ type Method struct {
 	// WithReserves returns a workload with what a plan keeps back of its promise, if the
 	// plan's options do not say it. It is nil if they do.
 	WithReserves func(requested *formats.Workload, plan *formats.Plan) *formats.Workload
+	// WithoutReserves returns a workload without what WorkloadOf has of that, so that it is chosen anew. It is nil if
+	// there is nothing of it.
+	WithoutReserves func(stated *formats.Workload) *formats.Workload
 	// UseLengthBuckets replaces the models of the workload by their length buckets in the
 	// profile, and returns the assumptions made.
 	UseLengthBuckets func(d *Documents) (assumptions []string, err error)

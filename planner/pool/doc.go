@@ -18,6 +18,7 @@
 //	search      the phases from templates to a plan with its bound, and the baselines
 //	documents   documents to a problem, and an outcome to the parts of a plan
 //	headroom    what a plan keeps back, tuned by simulation
+//	running     plans of deployments that run and were not planned here
 //	verify      checks plans by code of its own
 //
 // Vocabulary (each package explains its own words):

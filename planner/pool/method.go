@@ -13,6 +13,7 @@ import (
 	"inferplan/planner/pool/documents"
 	"inferplan/planner/pool/headroom"
 	"inferplan/planner/pool/problem"
+	"inferplan/planner/pool/running"
 	"inferplan/planner/pool/search"
 	"inferplan/planner/pool/verify"
 	"inferplan/solver/milp"
@@ -20,8 +21,8 @@ import (
 
 // Method plans pooled pipelines for a driver.
 var Method = kind.Method{
-	Kind: formats.PlanPool, Summary: "pooled pipelines over mixed devices", Workload: equalWorkload, Solve: planDocuments, RelaxWorkload: loosenModels, CheckRunning: documents.CheckRunningPlan, Tune: headroom.Tune, Certify: certify.CertifyPlan, ScalePromise: headroom.PromiseShare,
-	Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, WithReserves: verify.WithHeadroom, UseLengthBuckets: verify.ReplaceByBuckets,
+	Kind: formats.PlanPool, Summary: "pooled pipelines over mixed devices", Workload: equalWorkload, Solve: planDocuments, Adopt: running.Adopt, RelaxWorkload: loosenModels, CheckRunning: documents.CheckRunningPlan, Tune: headroom.Tune, Certify: certify.CertifyPlan, ScalePromise: headroom.PromiseShare,
+	Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, WithReserves: verify.WithHeadroom, WithoutReserves: withoutReserves, WithTraffic: withTraffic, Tuned: []string{"margin", "max-batch", "max-partitions", "batch-build", "gap"}, UseLengthBuckets: verify.ReplaceByBuckets,
 }
 
 // checkObjective refuses objectives other than throughput for the baseline algorithms, which know none.

@@ -19,7 +19,7 @@ import (
 // Method is the entry of package planner to this package. It cannot start from a plan that runs.
 var Method = kind.Method{
 	Kind: formats.PlanQueue, Summary: "queues of language models", Solve: solvePlan, SolveUntilConfirmed: solveTested, Certify: certifyPlan, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf,
-	Explain: explainPlan, Diff: diff.Queues, RelaxWorkload: loosenClasses, SimulationDecides: true,
+	Explain: explainPlan, Diff: diff.Queues, RelaxWorkload: loosenClasses, WithTraffic: withTraffic, SimulationDecides: true,
 }
 
 // queuePlanner is one solve of a problem.

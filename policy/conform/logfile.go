@@ -20,7 +20,10 @@ type logFile struct {
 
 // OpenLogFile opens the file of an event log, plain or packed with gzip.
 func OpenLogFile(path string) (io.ReadCloser, error) {
-	f, err := os.Open(path)
+	f, err := os.Stdin, error(nil)
+	if path != document.Stdin {
+		f, err = os.Open(path)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("no log %s\n  hint: plan simulate --event-log %s makes one, and so does plan serve", path, path)
 	}
@@ -36,7 +39,7 @@ func OpenLogFile(path string) (io.ReadCloser, error) {
 	}
 	z, err := gzip.NewReader(r)
 	if err != nil {
-		return nil, errors.Join(&document.Error{File: path, Found: "a gzip file that cannot be unpacked: " + err.Error()}, f.Close())
+		return nil, errors.Join(&document.Error{File: path, Found: "a gzip file that cannot be unpacked: its beginning is damaged or cut off"}, f.Close())
 	}
 	return logFile{z, f}, nil
 }

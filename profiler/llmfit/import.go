@@ -1,6 +1,7 @@
 package llmfit
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -15,12 +16,14 @@ import (
 
 // Options select which of others' measurements go into the profile, and supply facts that these do not contain.
 type Options struct {
-	Models   []string // models to take; if empty, all
-	Engine   string   // the engine to take if a file has several; if empty, the first one of an instance
-	Device   string   // the device kind of measurements that name none
-	Rename   string   // new name for the only selected model
-	KVTokens int64    // capacity, as the server reported it; 0 means as in the files, or unknown
-	SwapGBps float64  // GB/s between host and device, for load times that were not measured
+	Models []string // models to take; if empty, all
+	Engine string   // the engine to take if a file has several; if empty, the first one of an instance
+	Device string   // the device kind of measurements that name none
+	// TensorParallel is the number of devices of measurements that do not tell it; 0 means 1.
+	TensorParallel int
+	Rename         string  // new name for the only selected model
+	KVTokens       int64   // capacity, as the server reported it; 0 means as in the files, or unknown
+	SwapGBps       float64 // GB/s between host and device, for load times that were not measured
 	// Links and Layers add all-reduces to iterations that are sums of kernels. If nil, none are added.
 	Links  *llmruns.LinkSpecs
 	Layers *llmruns.Layers
@@ -33,6 +36,7 @@ type Options struct {
 // devices, the time of an iteration, fitted. Its notes say what was assumed and what was left out.
 func Import(s *llmruns.Set, o Options) (*formats.Profile, error) {
 	im := &llmImport{runs: s, options: o, profile: &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{}, Models: []formats.ProfileModel{}}}
+	im.profile.Notes = append(im.profile.Notes, s.Notes...)
 	for _, key := range im.instanceKeys() {
 		if err := im.add(key); err != nil {
 			return nil, err
@@ -119,6 +123,10 @@ func (im *llmImport) add(key llmruns.InstanceKey) error {
 	target := key
 	if target.Engine = ""; target.Device == "" {
 		target.Device = im.options.Device
+	}
+	target.TensorParallel = cmp.Or(key.TensorParallel, im.options.TensorParallel, 1)
+	if target.Model == "" && im.options.Rename == "" {
+		return fmt.Errorf("%w: the measurements of %s do not say of which model: name it (--name)", profiler.ErrInput, key.Engine)
 	}
 	if target.Device == "" {
 		return fmt.Errorf("%w: the measurements of %s do not say on which device: name its kind", profiler.ErrInput, key.Model)

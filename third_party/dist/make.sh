@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes dist/inferplan-linux-amd64: plan with HiGHS and libstdc++ linked in (glibc stays dynamic, as ONNX Runtime is
-# opened at run time), libonnxruntime.so.1 beside it, licences, a README and a Containerfile, and an archive of it.
+# opened at run time), libonnxruntime.so.1 beside it, man pages, licences, a README and a Containerfile, and an archive of it.
 # Called by `make dist`.
 #   CUDA=1   adds the CUDA provider, the check of a GPU (gpu-check.sh) with the models it runs; its archive is packed by xz
 #   SM=90    keeps the provider's kernels for that architecture only, and not those of language models
@@ -22,6 +22,9 @@ go build -trimpath -ldflags '-s -w -linkmode external -extldflags "-static-libst
 if ldd "$out/plan" | grep -E 'libstdc\+\+|libgcc_s|libhighs'; then
   fail "plan still needs the libraries above at run time"
 fi
+
+mkdir "$out/man"
+go test -vet=off -count=1 ./cmd/plan -run '^TestManPages$' -man-dir "$PWD/$out/man" >/dev/null || fail "the man pages were not written"
 
 install -m 644 "$ORT_LIB" "$out/libonnxruntime.so.1"
 if [ "${CUDA:-0}" = 1 ]; then

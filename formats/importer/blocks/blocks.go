@@ -75,9 +75,9 @@ func Read(latency io.Reader, latencyName string, cutsReader io.Reader, cutsName 
 		}
 		p := measurementKey{device, t.WholeNumber("vgpu_denominator", 1, 1024), t.WholeNumber("batch", 1, 1<<20)}
 		block := t.WholeNumber("block", 0, maxBlocks-1)
-		latency, err := document.ParseMicros(t.Row[5])
+		latency, err := document.RoundMicros(t.Row[5])
 		if err != nil || latency < 0 {
-			return t.CellError(5, "microseconds, not negative, at most three decimals")
+			return t.CellError(5, "microseconds, not negative")
 		}
 		if m.cost[p] == nil {
 			m.cost[p] = map[int]document.Micros{}

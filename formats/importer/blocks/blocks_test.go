@@ -45,6 +45,10 @@ func TestReadJoinsLatenciesAndCuts(t *testing.T) {
 	if p, err := read(goodLatency, strings.Replace(goodCuts, "4096", "0", 1)); err != nil || p.Models[0].Blocks[0].CutBytesFP16 != formats.NoBytes {
 		t.Errorf("a cut that nothing crosses is not one: %+v, %v", p, err)
 	}
+	// Times that are more precise than ours are rounded.
+	if p, err := read(strings.Replace(goodLatency, "200.5", "200.50049", 1), goodCuts); err != nil || p.Models[0].Measurements[0].Blocks[1].WallUS.D().Nanoseconds() != 200500 {
+		t.Errorf("more decimals: %+v, %v", p, err)
+	}
 	p, err = read(goodLatency, goodCuts, "b")
 	if err != nil || len(p.Models) != 1 || p.Models[0].Model != "b" {
 		t.Errorf("only b: %+v, %v", p, err)

@@ -11,7 +11,8 @@
 //	loads     model,hardware,scenario,loader,run,loading_time_s                      load times
 //	serving   model,gpu,framework,precision,tp,input_tokens,output_tokens,concurrency,ttft_ms,tpot_ms   servers under closed loops (aiconfigurator)
 //
-// JSON files are results of `vllm bench serve` with --save-result. A run of a server consists of its requests (CSV
+// JSON files are results of benchmarks with a fixed number of clients (bench.go): vllm bench serve, SGLang's
+// bench_serving, AIPerf and genai-perf, GuideLLM. A run of a server consists of its requests (CSV
 // or JSON lines, with the times at which each was queued, scheduled, and had its first and last token) and its
 // meta.json, which describes the server: KV blocks, sequences at once, token budget.
 //

@@ -13,7 +13,7 @@ import (
 // InstanceKey identifies an instance: a model on a number of devices of a kind, with an engine.
 type InstanceKey struct {
 	Model, Device  string
-	TensorParallel int
+	TensorParallel int // devices; 0 if the file does not tell
 	Engine         string
 }
 
@@ -63,6 +63,7 @@ type Set struct {
 	KVBytes     map[string]int64
 	Loads       []Load
 	Sources     []string
+	Notes       []string // what was left out
 	// Kernels are instances whose iterations are sums of kernels of one GPU, without the exchange between GPUs.
 	Kernels map[InstanceKey]bool
 }
@@ -94,7 +95,7 @@ func (s *Set) Read(in io.Reader, name string) error {
 		return err
 	}
 	if head, _ := f.Peek(1); len(head) == 1 && head[0] == '{' {
-		return s.readBench(f, name)
+		return s.readBenches(f, name)
 	}
 	t, err := csvfile.NewTable(f)
 	if err != nil {

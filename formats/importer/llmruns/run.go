@@ -9,7 +9,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"inferplan/formats/csvfile"
 	"inferplan/formats/document"
@@ -58,7 +57,7 @@ const defaultBlock = 16
 func ReadMeta(in io.Reader, name string, kvTokens int64) (*Meta, error) {
 	var f metaFile
 	if err := json.NewDecoder(io.LimitReader(in, 1<<24)).Decode(&f); err != nil {
-		return nil, &document.Error{File: name, Found: "no meta.json of a server: " + err.Error(), Expected: "a JSON object with engine_kwargs and kv_cache"}
+		return nil, &document.Error{File: name, Found: document.FaultOfJSON(err), Expected: "the meta.json of a server, a JSON object with engine_kwargs and kv_cache"}
 	}
 	m := &Meta{
 		Model: f.Model[strings.LastIndex(f.Model, "/")+1:], Version: f.Version, Device: device(f.Hardware.Device),
@@ -157,7 +156,7 @@ func requestLines(f io.Reader, name string) ([]ServedRequest, error) {
 		}
 		var r ServedRequest
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			return nil, &document.Error{File: name, Line: n, Column: 1, Found: "a line that is no JSON object of a request: " + err.Error()}
+			return nil, &document.Error{File: name, Line: n, Column: 1, Found: document.FaultOfJSON(err), Expected: goodRequest}
 		}
 		if problem := r.check(); problem != "" {
 			return nil, &document.Error{File: name, Line: n, Column: 1, Found: problem, Expected: goodRequest}
@@ -190,44 +189,4 @@ func requestRows(f *csvfile.File) ([]ServedRequest, error) {
 		return nil
 	})
 	return out, err
-}
-
-// benchFile is the part of a result of `vllm bench serve` that is read.
-type benchFile struct {
-	Model       string   `json:"model_id"`
-	Completed   int      `json:"completed"`
-	Concurrency *int     `json:"max_concurrency"`
-	TotalIn     int      `json:"total_input_tokens"`
-	TotalOut    int      `json:"total_output_tokens"`
-	MedianTTFT  *float64 `json:"median_ttft_ms"`
-	MedianITL   *float64 `json:"median_itl_ms"`
-}
-
-// readBench adds the result of a benchmark in which n clients each send their next request when one is answered.
-// It counts as an iteration of a batch of n: the median time between tokens at the mean context and, for one
-// client, the median time to the first token.
-func (s *Set) readBench(in io.Reader, name string) error {
-	var f benchFile
-	if err := json.NewDecoder(io.LimitReader(in, 1<<28)).Decode(&f); err != nil {
-		return &document.Error{File: name, Found: "no result of vllm bench serve: " + err.Error(), Expected: "a JSON object"}
-	}
-	fail := func(path, found, expected string) error {
-		return &document.Error{File: name, Path: path, Found: found, Expected: expected}
-	}
-	switch {
-	case f.Completed < 1 || f.TotalIn < f.Completed || f.TotalOut < f.Completed:
-		return fail("completed", fmt.Sprintf("%d requests with %d tokens in and %d out", f.Completed, f.TotalIn, f.TotalOut), "requests that were completed")
-	case f.Concurrency == nil || *f.Concurrency < 1 || *f.Concurrency > f.Completed:
-		return fail("max_concurrency", "none, or more than there were requests", "the number of clients: run it with --max-concurrency, not with a rate")
-	case f.MedianITL == nil || !(*f.MedianITL > 0 && *f.MedianITL < maxMS):
-		return fail("median_itl_ms", "none", "a positive time: run it with --percentile-metrics ttft,tpot,itl")
-	}
-	p := InstanceKey{Model: f.Model[strings.LastIndex(f.Model, "/")+1:], TensorParallel: 1, Engine: "vllm bench serve"}
-	meanInput, meanOutput := float64(f.TotalIn)/float64(f.Completed), float64(f.TotalOut)/float64(f.Completed)
-	s.Steps = append(s.Steps, MeasuredStep{InstanceKey: p, Phase: Decode, Batch: *f.Concurrency, Context: meanInput + meanOutput/2, Elapsed: time.Duration(*f.MedianITL * 1e6)})
-	if *f.Concurrency == 1 && f.MedianTTFT != nil && *f.MedianTTFT > 0 && *f.MedianTTFT < maxMS {
-		s.Steps = append(s.Steps, MeasuredStep{InstanceKey: p, Phase: Prefill, Batch: 1, Tokens: int(meanInput + 0.5), Elapsed: time.Duration(*f.MedianTTFT * 1e6)})
-	}
-	s.Sources = append(s.Sources, name)
-	return nil
 }

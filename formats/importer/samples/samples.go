@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"strconv"
 
 	"inferplan/formats/csvfile"
@@ -35,7 +34,7 @@ func ReadFile(path string) (*SampleSet, error) {
 
 // open opens a file, reads it with read and closes it. content says what the file holds, for the error.
 func open[T any](path, content string, read func(io.Reader, string) (T, error)) (zero T, err error) {
-	f, err := os.Open(path)
+	f, err := document.Open(path)
 	if err != nil {
 		return zero, fmt.Errorf("reading %s: %w", content, err)
 	}

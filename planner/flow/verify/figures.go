@@ -45,7 +45,7 @@ func Figures(_ context.Context, t *kind.CheckInput) (list []kind.FigurePair, not
 		if !t.BreaksConstraint {
 			list = append(list, kind.FigurePair{Metric: "rps", Subject: a.Model, Old: promised.section.Applications[index].RPS, New: heldRate, Unit: "rps"})
 		}
-		list = append(list, kind.FigurePair{Metric: "p99", Subject: a.Model + " (longest path)", Old: recompute.Micros(promised.longestPathTime(index)), New: recompute.Micros(current.longestPathTime(i)), Unit: "us"})
+		list = append(list, kind.FigurePair{Metric: "service", Subject: a.Model + " (longest path)", Old: recompute.Micros(promised.longestPathTime(index)), New: recompute.Micros(current.longestPathTime(i)), Unit: "us"})
 	}
 	// A plan's Objective.Fluid is what its devices carry without queueing, and Value the part of it that simulation showed to hold. The
 	// best plan of today, against which Reachable compares, is not simulated: its value is what its devices carry. It is assumed to hold the

@@ -366,3 +366,8 @@ func (r *Resolved) SearchOptions() problem.Options {
 		NoPolish: r.Input.FeasibilityOnly, NoDiagnosis: r.Input.FeasibilityOnly, Hurry: r.Input.Quick, LeastRPS: r.Input.MinObjective,
 	}
 }
+
+// ModelIndex returns the index in the problem of a requested model or class, or -1 if it is not requested.
+func (r *Resolved) ModelIndex(key formats.ModelClass) int {
+	return slices.IndexFunc(r.models, func(m resolvedModel) bool { return m.workload.Key() == key })
+}

@@ -41,7 +41,7 @@ func (r *Resolved) ReadRunningPlan() (*problem.RunningPlan, error) {
 
 		// Index of the model in the problem, -1 for one that is not requested any more or has changed. A changed one
 		// gets another name of its network (the blocks), so that it counts as different from what is loaded.
-		model := slices.IndexFunc(r.models, func(n resolvedModel) bool { return n.workload.Key() == deployed.Key() })
+		model := r.ModelIndex(deployed.Key())
 		network := deployed.Model
 		if model >= 0 && hasChanged(&r.models[model], r.Problem.Models[model].NumBlocks(), deployed) {
 			model, network = -1, "before: "+deployed.Model

@@ -1,0 +1,72 @@
+package importers
+
+import (
+	"fmt"
+
+	"github.com/spf13/pflag"
+
+	"inferplan/formats"
+	"inferplan/formats/usage"
+	"inferplan/planner"
+	"inferplan/planner/inputs"
+	"inferplan/planner/kind"
+)
+
+// RunningDocuments are the files of the documents that say what a deployment that runs costs and promises.
+type RunningDocuments struct {
+	profile, cluster, workload string
+	certify                    bool
+}
+
+// DefineFlags defines the flags that name the files, and the one that certifies the plan.
+func (o *RunningDocuments) DefineFlags(f *pflag.FlagSet) {
+	for _, flag := range []struct {
+		role string
+		path *string
+	}{{"profile", &o.profile}, {"cluster", &o.cluster}, {"workload", &o.workload}} {
+		f.StringVar(flag.path, flag.role, "", fmt.Sprintf("%s (default ./%s.json or .yaml)", flag.role, flag.role))
+	}
+	f.BoolVar(&o.certify, "certify", false, "simulate the plan, and store the rates that it holds")
+}
+
+// Import saves the plan of a deployment that runs. read returns the deployment, places and batch sizes alone, with
+// notes on what it took for granted.
+func (o *RunningDocuments) Import(r *Run, read func(*formats.Profile, *formats.Cluster) ([]formats.Deployed, []string, error)) error {
+	in := &inputs.Reader{PlanPath: r.Path}
+	for _, d := range []struct {
+		role, flag string
+		read       func(path string) error
+	}{{"profile", o.profile, in.ReadProfile}, {"cluster", o.cluster, in.ReadCluster}, {"workload", o.workload, in.ReadWorkload}} {
+		path, err := inputs.FindFile(d.role, d.flag)
+		if err == nil && path == "" {
+			err = usage.Errorf("no %s here (%s.json or .yaml); name it with --%s", d.role, d.role, d.role)
+		}
+		if err == nil {
+			err = d.read(path)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	observed, notes, err := read(in.Profile, in.Cluster)
+	if err != nil {
+		return MarkInput(err)
+	}
+	settings := kind.TestSettings{Seed: 1, TraceDir: in.WorkloadDir}
+	plan, err := planner.Adopt(r.Context, in.Documents, planner.Options{Assumptions: notes, Certify: o.certify, TestSettings: settings}, observed)
+	if err != nil {
+		return MarkInput(err)
+	}
+	for _, line := range plan.Assumptions {
+		r.PrintNote("assumed: %s", line)
+	}
+	for _, line := range plan.Warnings {
+		r.PrintNote("warning: %s", line)
+	}
+	carries := fmt.Sprintf("carries %.5g requests/s per unit of weight without queues", plan.Objective.Value)
+	if c := plan.Certificate; c != nil {
+		carries += fmt.Sprintf(", and holds %.3g of that within the SLOs", c.LoadFactor)
+	}
+	return r.SaveAndShow(plan, map[string]any{"objective": plan.Objective, "certified": plan.Certificate, "models": plan.ServedModels(), "warnings": plan.Warnings},
+		"wrote %s: what runs %s; next: plan simulate %s", r.Path, carries, r.Path)
+}

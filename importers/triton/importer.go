@@ -1,0 +1,33 @@
+package triton
+
+import (
+	"inferplan/formats"
+	"inferplan/importers"
+)
+
+// Importer describes the verb import triton, which makes a plan of what runs on Triton.
+func Importer() *importers.Importer {
+	var documents importers.RunningDocuments
+	return &importers.Importer{
+		Usage:   "triton DIR --profile F --cluster F --workload F",
+		Summary: "Model repositories of Triton Inference Server into a plan of what runs there",
+		Description: `Model repositories of Triton Inference Server into a plan of what runs there.
+
+DIR is the repository of a machine, or holds a repository for each host of the cluster, as
+'plan export triton' writes them. A server numbers its GPUs as the cluster lists its pools. The
+configurations say where instances run and at which batch sizes, the profile what they cost, and
+the workload what requests are promised. An ensemble that is named as a model of the profile is a
+pipeline of its parts. The plan can be checked, simulated, and solved from (plan solve --from).`,
+		Example: `  plan import triton /srv/models -o today.json
+  plan check today.json && plan simulate today.json
+  plan solve --from today.json -o better.json`,
+		MinArguments: 1, MaxArguments: 1, DefaultOutput: "plan.json", Kind: formats.KindPlan,
+		DefineFlags: documents.DefineFlags,
+		Import: func(r *importers.Run) error {
+			return documents.Import(r, func(profile *formats.Profile, cluster *formats.Cluster) ([]formats.Deployed, []string, error) {
+				observed, notes, err := Read(r.Args[0], profile, cluster)
+				return observed, append(notes, "queues: what is simulated is plan serve on these places; Triton's own queues wait and refuse otherwise"), err
+			})
+		},
+	}
+}
