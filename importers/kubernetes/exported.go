@@ -42,11 +42,13 @@ func newServed(c *cluster, servers, workers []*workload) (*served, error) {
 	if s.plan, err = formats.DecodePlan([]byte(text.text), text.name); err != nil {
 		return nil, err
 	}
-	if s.tables, err = policies.Compile(s.plan); err != nil {
-		return nil, usage.Errorf("%s: %w", text.name, err)
-	}
-	if err := s.countDevices(workers); err != nil {
-		return nil, err
+	if len(optionsOf(s.server.words, "--join-listen")) > 0 { // else all devices are in the server's pod
+		if s.tables, err = policies.Compile(s.plan); err != nil {
+			return nil, usage.Errorf("%s: %w", text.name, err)
+		}
+		if err := s.countDevices(workers); err != nil {
+			return nil, err
+		}
 	}
 	s.setCopies()
 	return s, nil
@@ -106,9 +108,6 @@ func configMapOf(w *workload, file string) (name, key string) {
 
 // countDevices counts the devices that a copy of the plan has on workers, and those that the server's workers have.
 func (s *served) countDevices(workers []*workload) error {
-	if len(optionsOf(s.server.words, "--join-listen")) == 0 {
-		return nil // all devices are in the server's pod
-	}
 	for i := range s.tables.Devices {
 		if d := &s.tables.Devices[i]; d.Instance < 0 {
 			s.copyDevices[s.tables.Kinds[d.Kind]]++

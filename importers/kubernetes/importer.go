@@ -99,7 +99,11 @@ func (c *cluster) checkEngines(servers, pods, workloads []*workload) error {
 		if len(servers)+len(pods) == 0 {
 			return w.container.fail(w.String()+", which runs "+w.engine.name, "pods of Triton or of plan serve", "plans of servers that run language models are not made: plan them with plan solve, from a workload with llm")
 		}
-		c.notes = append(c.notes, w.String()+" runs "+w.engine.name+", which is not read: it is left out, and its devices are idle in the plan")
+		note := " runs " + w.engine.name + ", which is not read: it is left out, and its devices are idle in the plan"
+		if len(servers) > 0 {
+			note = " runs " + w.engine.name + ", which is not compared with the plan"
+		}
+		c.notes = append(c.notes, w.String()+note)
 	}
 	if len(servers)+len(pods) == 0 {
 		return workloads[0].fail(workloads[0].String()+" without a server", "plan serve, which it joins", "give the manifests of the server, too")
