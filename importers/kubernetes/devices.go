@@ -12,8 +12,8 @@ import (
 )
 
 // kindLabels are labels of nodes whose values name a GPU: those of plan export and of GPU Feature Discovery
-// (NVIDIA/k8s-device-plugin v0.17), and of the nodes of Google, Azure, Karpenter and AWS.
-var kindLabels = []string{"inferplan/device", "nvidia.com/gpu.product", "cloud.google.com/gke-accelerator", "kubernetes.azure.com/accelerator", "karpenter.k8s.aws/instance-gpu-name", "k8s.amazonaws.com/accelerator"}
+// (NVIDIA/k8s-device-plugin v0.17), and of the nodes of Google, Karpenter and AWS.
+var kindLabels = []string{"inferplan/device", "nvidia.com/gpu.product", "cloud.google.com/gke-accelerator", "karpenter.k8s.aws/instance-gpu-name", "k8s.amazonaws.com/accelerator"}
 
 // gpuResources are the resources that stand for a whole GPU.
 var gpuResources = []string{"nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"}

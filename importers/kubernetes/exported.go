@@ -116,6 +116,7 @@ func (s *served) countDevices(workers []*workload) error {
 	for _, w := range workers {
 		join, device, count := optionsOf(w.words, "--join"), optionsOf(w.words, "--device"), optionsOf(w.words, "--count")
 		if len(join) != 1 || !strings.HasPrefix(join[0], s.server.name+"-") || w.namespace != s.server.namespace {
+			s.notes = append(s.notes, fmt.Sprintf("%s does not join %s: it is left out", w, s.server))
 			continue
 		}
 		perPod := 1

@@ -114,6 +114,7 @@ func TestManifestErrors(t *testing.T) {
 		"no repository":     {deployment("1", "--http-port=8000", "cpu: 2", ""), "found 0 model repositories of deployment/d"},
 		"no such model":     {deployment("1", "--model-store=/m, --model-control-mode=explicit, --load-model=z", "cpu: 2", ""), `found the model "z", which deployment/d loads`},
 		"daemons":           {strings.Replace(deployment("1", all, "cpu: 2", ""), "Deployment", "DaemonSet", 1), "status.desiredNumberScheduled: found nothing"},
+		"two in a pod":      {"{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{image: tritonserver}, {image: ollama/ollama}]}}", "spec.containers[1]: found Ollama beside Triton, expected one model server in a pod"},
 		"unread kinds":      {"{apiVersion: batch/v1, kind: Job, metadata: {name: j}, spec: {template: {spec: {containers: [{image: vllm/vllm-openai}]}}}}", "found job/j, which runs vLLM, expected objects of the kinds Deployment, StatefulSet"},
 	} {
 		_, err := serversOf(c.text, dir)
@@ -211,9 +212,10 @@ func TestServedPlans(t *testing.T) {
 		"two copies":     {2 * l4, 2 * p4, true, "2 copies of the plan run, each with its own devices: the plan is that of one"},
 		"one too many":   {2*l4 + 1, 2 * p4, true, "1 devices of kind L4 more than the plan"},
 		"one and a half": {2*l4 - 1, 2 * p4, true, fmt.Sprintf("copy 1 of the plan has %d of its %d devices of kind L4", l4-1, l4)},
+		"another server": {2 * l4, 2 * p4, true, "statefulset/w-x does not join statefulset/s: it is left out"},
 		"less than one":  {l4 - 1, p4, false, fmt.Sprintf("copy 0 of the plan has %d of its %d devices of kind L4", l4-1, l4)},
 	} {
-		s, err := readServed(servedText(string(text), worker("L4", c.l4, 1)+", "+worker("P4", c.p4, 1)))
+		s, err := readServed(servedText(string(text), worker("L4", c.l4, 1)+", "+worker("P4", c.p4, 1)+", "+strings.Replace(worker("X", 1, 1), "s-0.s", "r-0.r", 1)))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

@@ -228,16 +228,20 @@ func (c *cluster) hasController(o *object) bool {
 	return false
 }
 
-// setContainer sets the container that runs a model server, or returns false if there is none.
+// setContainer sets the container that runs a model server, or returns false if there is none. Two are an error.
 func (w *workload) setContainer() bool {
 	for _, container := range w.pods.field("containers").items() {
 		words := wordsOf(container)
-		if e := engineOf(container.field("image").text(), words); e != nil {
+		e := engineOf(container.field("image").text(), words)
+		switch {
+		case e == nil:
+		case w.engine != nil:
+			container.fail(e.name+" beside "+w.engine.name, "one model server in a pod", "")
+		default:
 			w.container, w.engine, w.words = container, e, words
-			return true
 		}
 	}
-	return false
+	return w.engine != nil
 }
 
 // noteReady notes pods that are not ready where the cluster says so.

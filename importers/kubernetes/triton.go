@@ -73,7 +73,7 @@ func (t *tritonReader) servers(workloads []*workload) (list []tritonimporter.Ser
 				return nil, w.replicas.orOf(w.pods).fail(fmt.Sprintf("%d pods of %s with %s of kind %s each", w.count, w, devices, devices.kind),
 					fmt.Sprintf("at most %d: the cluster has no host with more of these devices free", pod), "pods are on one host; the cluster has the devices of all pods")
 			}
-			list = append(list, tritonimporter.Server{Host: host, Models: models})
+			list = append(list, tritonimporter.Server{Host: host, Models: models, Group: w.namespace + "/" + w.String()})
 		}
 	}
 	return list, nil

@@ -53,7 +53,7 @@ func deployment(dir string, repositories []triton.Repository, profile *formats.P
 			}
 			host = *named
 		}
-		servers = append(servers, Server{host, repositories[i].Models})
+		servers = append(servers, Server{Host: host, Models: repositories[i].Models})
 	}
 	return ReadServers(servers, profile, cluster)
 }
@@ -62,6 +62,7 @@ func deployment(dir string, repositories []triton.Repository, profile *formats.P
 type Server struct {
 	Host   triton.Host
 	Models []triton.Model
+	Group  string // parts of a model are stages of one pipeline within a group of servers
 }
 
 // ReadServers returns what servers deploy on devices of the cluster, as Read does.
@@ -91,6 +92,9 @@ func (r *reader) readServer(s *Server) error {
 			continue
 		}
 		p := &part{Model: m, identity: identities[m.Config.Name], batch: r.batchOf(&m)}
+		if p.identity.pipeline != "" {
+			p.identity.pipeline += " of " + s.Group
+		}
 		if p.instances, err = r.instancesOf(&m, &s.Host); err != nil {
 			return err
 		}
