@@ -13,10 +13,12 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/formats/usage"
 )
 
 // Folder holds the files of an export until they are saved, and what its README says.
@@ -103,7 +105,7 @@ const catalogFormat = "inferplan.export/v1"
 
 // Save writes the folder to dir, which it makes, completely or not at all, and returns the paths of all files. If dir
 // holds an earlier export, it is replaced. If it holds anything else, or a file that was edited since the earlier
-// export, Save returns a UsageError and changes nothing, unless force is true.
+// export, Save returns a usage.Error and changes nothing, unless force is true.
 func (f *Folder) Save(target *Target, source *Source, dir string, force bool) ([]string, error) {
 	if !force {
 		if err := checkReplaceable(dir); err != nil {
@@ -176,7 +178,7 @@ func replaceFolder(dir, temporary string) error {
 	return os.RemoveAll(old)
 }
 
-// checkReplaceable returns a UsageError if the folder dir holds something that an export would destroy: files that no
+// checkReplaceable returns a usage.Error if the folder dir holds something that an export would destroy: files that no
 // earlier export wrote, or files that were edited since.
 func checkReplaceable(dir string) error {
 	entries, err := os.ReadDir(dir)
@@ -184,13 +186,13 @@ func checkReplaceable(dir string) error {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0:
 		return nil
 	case err != nil:
-		return &UsageError{err}
+		return &usage.Error{Err: err}
 	}
 	const hint = "\n  hint: name another folder, or use --force to replace all of it"
 	var earlier catalog
 	data, err := os.ReadFile(filepath.Join(dir, catalogName))
 	if err != nil || json.Unmarshal(data, &earlier) != nil || earlier.Format != catalogFormat {
-		return &UsageError{fmt.Errorf("%s: found a folder with other files, expected none or an earlier export%s", dir, hint)}
+		return &usage.Error{Err: fmt.Errorf("%s: found a folder with other files, expected none or an earlier export%s", dir, hint)}
 	}
 	return filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -205,7 +207,7 @@ func checkReplaceable(dir string) error {
 			return err
 		}
 		if earlier.Files[filepath.ToSlash(relative)] != digest {
-			return &UsageError{fmt.Errorf("%s was added or edited after it was exported%s", name, hint)}
+			return &usage.Error{Err: fmt.Errorf("%s was added or edited after it was exported%s", name, hint)}
 		}
 		return nil
 	})
@@ -216,7 +218,7 @@ func checkReplaceable(dir string) error {
 func (f *Folder) readme(target *Target, source *Source) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s: %s\n\nWritten by `plan export %s` from the plan `%s` (kind %s, %s %s).\n", target.Name, target.Summary, target.Name,
-		path.Base(filepath.ToSlash(source.Path)), source.Plan.Kind, source.Plan.Objective.Name, document.FormatFloat(source.Plan.Objective.Value))
+		path.Base(filepath.ToSlash(source.Path)), source.Plan.Kind, source.Plan.Objective.Name, formatNumber(source.Plan.Objective.Value))
 	for _, s := range f.Steps {
 		fmt.Fprintf(&b, "\n## %s\n", s.Title)
 		if s.Text != "" {
@@ -228,13 +230,16 @@ func (f *Folder) readme(target *Target, source *Source) string {
 	}
 	b.WriteString("\n## What the plan promises\n\n| model | SLO | kept by | rate planned |\n|---|---|---|---|\n")
 	for _, m := range source.Plan.ServedModels() {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s/s |\n", servedName(&m), m.SLOUS.D(), m.Percentile, document.FormatFloat(m.RPS))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s/s |\n", servedName(&m), m.SLOUS.D(), m.Percentile, formatNumber(m.RPS))
 	}
 	writeList(&b, "What the plan assumed", slices.Concat(source.Plan.Assumptions, f.Assumed))
 	writeList(&b, "What this export does not carry", f.Lost)
 	writeList(&b, "Warnings of the plan", source.Plan.Warnings)
 	return b.String()
 }
+
+// formatNumber writes a number with five digits, for people.
+func formatNumber(v float64) string { return strconv.FormatFloat(v, 'g', 5, 64) }
 
 // servedName returns the name of a served model, with its SLO class if it has one.
 func servedName(m *formats.Served) string {

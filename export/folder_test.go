@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"inferplan/formats"
+	"inferplan/formats/usage"
 )
 
 // saved writes a folder with one file to dir.
@@ -55,7 +56,7 @@ func TestSave(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := saved(dir, "three", false)
-		if _, usage := errors.AsType[*UsageError](err); !usage || !strings.Contains(err.Error(), name) {
+		if _, usage := errors.AsType[*usage.Error](err); !usage || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if data, _ := os.ReadFile(filepath.Join(dir, name)); string(data) != "edited" {

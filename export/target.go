@@ -9,6 +9,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/formats/usage"
 )
 
 // Target is an engine or a cluster that plans are exported to.
@@ -19,7 +20,7 @@ type Target struct {
 	Example     string // commands, for --help
 	// DefineFlags defines the flags of the target. It is nil if there are none.
 	DefineFlags func(flags *pflag.FlagSet)
-	// AddFiles adds the files with which the target runs the plan. It returns a *document.Error or a UsageError if
+	// AddFiles adds the files with which the target runs the plan. It returns a *document.Error or a usage.Error if
 	// the target cannot run such a plan, or if a flag is wrong.
 	AddFiles func(ctx context.Context, source *Source, folder *Folder) error
 }
@@ -34,7 +35,7 @@ type Source struct {
 
 // Cluster reads the cluster that the plan was made from. If it was changed since, it says so in a note. A plan that names
 // none was made for one machine: then it returns a cluster of the plan's pools on one host. A file that cannot be read
-// is a UsageError.
+// is a usage.Error.
 func (s *Source) Cluster() (*formats.Cluster, error) {
 	input := document.First(s.Plan.Inputs, func(i *formats.Input) bool { return i.Role == "cluster" })
 	if input == nil {
@@ -46,7 +47,7 @@ func (s *Source) Cluster() (*formats.Cluster, error) {
 	}
 	cluster, err := formats.ReadCluster(path)
 	if err != nil {
-		return nil, &UsageError{fmt.Errorf("the cluster that the plan was made from: %w", err)}
+		return nil, &usage.Error{Err: fmt.Errorf("the cluster that the plan was made from: %w", err)}
 	}
 	digest, err := document.Digest(path)
 	if err == nil && digest != input.SHA256 && s.Note != nil {
@@ -54,11 +55,3 @@ func (s *Source) Cluster() (*formats.Cluster, error) {
 	}
 	return cluster, err
 }
-
-// UsageError is an error of what the user asked for: a wrong flag, or a plan that the target cannot run.
-type UsageError struct{ Err error }
-
-func (e *UsageError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the error without its mark.
-func (e *UsageError) Unwrap() error { return e.Err }

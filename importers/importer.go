@@ -91,9 +91,10 @@ func (r *Run) PrintResult(values map[string]any, format string, args ...any) err
 	return err
 }
 
-// ReadFile opens a file and passes it to read. content names the file's content in errors, which are about the input.
-func ReadFile(path, content string, read func(*os.File) error) error {
-	f, err := os.Open(path)
+// ReadFile opens a file, or standard input (-), and passes it to read. content names the file's content in errors, which
+// are about the input.
+func ReadFile(path, content string, read func(io.Reader) error) error {
+	f, err := document.Open(path)
 	if err != nil {
 		return usage.Errorf("opening %s: %w", content, err)
 	}

@@ -9,12 +9,16 @@ import (
 	"inferplan/formats/usage"
 	"inferplan/planner"
 	"inferplan/planner/inputs"
+	"inferplan/planner/kind"
 )
 
 // RunningDocuments are the files of the documents that say what a deployment that runs costs and promises.
-type RunningDocuments struct{ profile, cluster, workload string }
+type RunningDocuments struct {
+	profile, cluster, workload string
+	certify                    bool
+}
 
-// DefineFlags defines the flags that name the files.
+// DefineFlags defines the flags that name the files, and the one that certifies the plan.
 func (o *RunningDocuments) DefineFlags(f *pflag.FlagSet) {
 	for _, flag := range []struct {
 		role string
@@ -22,6 +26,7 @@ func (o *RunningDocuments) DefineFlags(f *pflag.FlagSet) {
 	}{{"profile", &o.profile}, {"cluster", &o.cluster}, {"workload", &o.workload}} {
 		f.StringVar(flag.path, flag.role, "", fmt.Sprintf("%s (default ./%s.json or .yaml)", flag.role, flag.role))
 	}
+	f.BoolVar(&o.certify, "certify", false, "simulate the plan, and store the rates that it holds")
 }
 
 // Import saves the plan of a deployment that runs. read returns the deployment, places and batch sizes alone, with
@@ -47,7 +52,8 @@ func (o *RunningDocuments) Import(r *Run, read func(*formats.Profile, *formats.C
 	if err != nil {
 		return MarkInput(err)
 	}
-	plan, err := planner.Adopt(in.Documents, planner.Options{Assumptions: notes}, observed)
+	settings := kind.TestSettings{Seed: 1, TraceDir: in.WorkloadDir}
+	plan, err := planner.Adopt(r.Context, in.Documents, planner.Options{Assumptions: notes, Certify: o.certify, TestSettings: settings}, observed)
 	if err != nil {
 		return MarkInput(err)
 	}
@@ -57,6 +63,10 @@ func (o *RunningDocuments) Import(r *Run, read func(*formats.Profile, *formats.C
 	for _, line := range plan.Warnings {
 		r.PrintNote("warning: %s", line)
 	}
-	return r.SaveAndShow(plan, map[string]any{"objective": plan.Objective, "models": plan.ServedModels(), "warnings": plan.Warnings},
-		"wrote %s: what runs carries %.5g requests/s per unit of weight without queues; next: plan simulate %s", r.Path, plan.Objective.Value, r.Path)
+	carries := fmt.Sprintf("carries %.5g requests/s per unit of weight without queues", plan.Objective.Value)
+	if c := plan.Certificate; c != nil {
+		carries += fmt.Sprintf(", and holds %.3g of that within the SLOs", c.LoadFactor)
+	}
+	return r.SaveAndShow(plan, map[string]any{"objective": plan.Objective, "certified": plan.Certificate, "models": plan.ServedModels(), "warnings": plan.Warnings},
+		"wrote %s: what runs %s; next: plan simulate %s", r.Path, carries, r.Path)
 }

@@ -1,14 +1,18 @@
 package planner
 
 import (
+	"context"
+	"fmt"
+
 	"inferplan/formats"
 	"inferplan/planner/kind"
 )
 
 // Adopt returns the plan of a deployment that runs and was not planned: an importer read where models and their stages
 // run, and at which batch sizes. Times come from the profile, and what requests are promised from the workload. The
-// plan can be checked, simulated, and solved from. If the workload's method has no such plans, it returns an error.
-func Adopt(in Inputs, opt Options, observed []formats.Deployed) (*formats.Plan, error) {
+// plan can be checked, simulated, and solved from. With opt.Certify it stores what simulation shows it to sustain. If the
+// workload's method has no such plans, it returns an error.
+func Adopt(ctx context.Context, in Inputs, opt Options, observed []formats.Deployed) (*formats.Plan, error) {
 	d, err := newDriver(in, opt, nil, nil)
 	if err != nil {
 		return nil, err
@@ -22,5 +26,11 @@ func Adopt(in Inputs, opt Options, observed []formats.Deployed) (*formats.Plan, 
 	if err != nil {
 		return nil, err
 	}
-	return kind.Plan(d.problem, run, outcome, d.method.Kind, ""), nil
+	plan := kind.Plan(d.problem, run, outcome, d.method.Kind, "")
+	if opt.Certify {
+		if err := d.method.Certify(ctx, plan, opt.TestSettings); err != nil {
+			return nil, fmt.Errorf("certifying: %w", err)
+		}
+	}
+	return plan, nil
 }

@@ -103,10 +103,10 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// Every flag is given in a script or in a test of this command.
+// Every flag is given in a script or in a test of this command, or in one of an exporter or an importer.
 func TestEveryFlagIsTried(t *testing.T) {
 	var text strings.Builder
-	for _, pattern := range []string{"testdata/script/*.txtar", "*_test.go"} {
+	for _, pattern := range []string{"testdata/script/*.txtar", "*_test.go", "../../export/*/*_test.go", "../../importers/*/*_test.go"} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"inferplan/export"
 	"inferplan/export/targets"
 	"inferplan/formats/document"
+	"inferplan/formats/usage"
 )
 
 // newExportCommand makes the verb export, with a verb below it for each target.
@@ -50,7 +51,7 @@ func newTargetCommand(g *globalFlags, target *export.Target) *cobra.Command {
 			if err == nil {
 				paths, err = folder.Save(target, source, dir, force)
 			}
-			if _, usage := errors.AsType[*export.UsageError](err); usage || len(document.Findings(err)) > 0 {
+			if _, usage := errors.AsType[*usage.Error](err); usage || len(document.Findings(err)) > 0 {
 				err = withCode(exitUsage, err)
 			}
 			if err != nil {

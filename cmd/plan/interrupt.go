@@ -52,7 +52,7 @@ func interruptible(parent context.Context) (ctx context.Context, stop func()) {
 }
 
 // interruptGrace is how long work that was interrupted may take to end well.
-const interruptGrace = 500 * time.Millisecond
+const interruptGrace = 800 * time.Millisecond
 
 // withGrace returns a context that ends interruptGrace after ctx. The caller calls stop when the work is done.
 func withGrace(ctx context.Context) (grace context.Context, stop func()) {

@@ -124,14 +124,18 @@ func (o *solveOptions) useServed(r *inputs.Reader, s *servedRun) ([]string, erro
 func (o *solveOptions) useTimes(r *inputs.Reader, s *servedRun) (lines []string, err error) {
 	measured := r.Profile
 	if s.times != nil {
-		paces, err := s.paces()
+		paces, loads, err := s.paces()
 		if err != nil {
 			return nil, err
 		}
 		for i := range paces {
 			lines = append(lines, "times: "+paces[i].String())
 		}
+		for i := range loads {
+			lines = append(lines, "times: "+loads[i].String())
+		}
 		measured = cmp.Or(remeasure.WithPaces(measured, paces), measured)
+		measured = cmp.Or(remeasure.WithLoads(measured, loads), measured)
 	}
 	if s.report != nil {
 		for i := range s.report.Work {
@@ -154,17 +158,17 @@ func (o *solveOptions) useTimes(r *inputs.Reader, s *servedRun) (lines []string,
 	return lines, o.replaceFile(r, s, "profile", measured)
 }
 
-// paces returns how long the recorded runs took, of the planned times.
-func (s *servedRun) paces() ([]remeasure.Pace, error) {
+// paces returns how long the recorded runs and loads took, of the planned times.
+func (s *servedRun) paces() ([]remeasure.Pace, []remeasure.LoadPace, error) {
 	tables, err := policies.Compile(s.plan)
 	if err != nil {
-		return nil, withCode(exitUsage, err)
+		return nil, nil, withCode(exitUsage, err)
 	}
 	paces, err := remeasure.Paces(s.plan, tables, s.times.Runs)
 	if e, ok := errors.AsType[*document.Error](err); ok {
 		e.File = s.timesPath
 	}
-	return paces, withCode(exitUsage, err)
+	return paces, remeasure.LoadPaces(tables, s.times.Loads), withCode(exitUsage, err)
 }
 
 // replaceFile names a changed document as the plan's, in place of the one that was read. It is written beside the plan

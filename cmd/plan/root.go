@@ -162,7 +162,6 @@ Exit codes: 0 done; 1 a gate failed or diff found differences; 2 bad usage or in
 			for _, line := range slices.Compact(g.typedOldNames) {
 				p.printNote("note: %s", line)
 			}
-			openStdinForImports(cmd, args)
 			return firstError(g.checkStandardFiles(cmd, args), g.setDocumentLimit())
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -11,9 +11,6 @@ import (
 // writtenFlags are the flags that name a file to write. All other flags with the value - name standard input.
 var writtenFlags = []string{"chrome-trace", "event-log", "outcomes", "output", "record"}
 
-// stdinDevice is the path by which readers open standard input that know no other name of it.
-const stdinDevice = "/dev/stdin"
-
 // checkStandardFiles refuses a command line on which - stands for standard input, or for standard output, twice. It
 // stores in g.stdoutFlag which flag writes to standard output.
 func (g *globalFlags) checkStandardFiles(cmd *cobra.Command, args []string) error {
@@ -48,21 +45,4 @@ func (g *globalFlags) checkStandardFiles(cmd *cobra.Command, args []string) erro
 		g.stdoutFlag = strings.TrimPrefix(written[0], "--")
 	}
 	return nil
-}
-
-// openStdinForImports gives importers the device of standard input for -, because they open files by themselves.
-func openStdinForImports(cmd *cobra.Command, args []string) {
-	if !strings.HasPrefix(cmd.CommandPath(), "plan import ") {
-		return
-	}
-	for i := range args {
-		if args[i] == toStdout {
-			args[i] = stdinDevice
-		}
-	}
-	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if f.Value.String() == toStdout && !slices.Contains(writtenFlags, f.Name) {
-			_ = f.Value.Set(stdinDevice) // a text, which is never refused
-		}
-	})
 }

@@ -25,6 +25,6 @@
 //
 // Order of reading: backend.go, model.go, datatype.go and core.go; rest.go, restinfer.go, restmodels.go and
 // generate.go (HTTP); jsondecode.go, jsontensor.go, jsonencode.go, element.go (JSON); exactfloat.go, fastfloat.go and
-// half.go (numbers); grpc.go, grpcinfer.go and grpchealth.go; wire.go and wireencode.go (protobuf); watch.go (slow
+// half.go (numbers); grpc.go, grpcleave.go, grpcinfer.go and grpchealth.go; wire.go and wireencode.go (protobuf); watch.go (slow
 // and large gRPC messages); statistics.go, options.go, errors.go, guard.go.
 package oip

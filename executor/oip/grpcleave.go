@@ -64,7 +64,7 @@ func isTemporary(err error) bool {
 	return ok && t.Temporary()
 }
 
-// accepted is what a listener accepted.
+// accepted is the result of an Accept.
 type accepted struct {
 	conn net.Conn
 	err  error
@@ -74,10 +74,10 @@ type accepted struct {
 // for all. Closing it closes the listener below, unless its server has been left.
 type sharedListener struct {
 	net.Listener
-	next   chan accepted
-	closed chan struct{}
-	once   sync.Once
-	isLeft atomic.Bool
+	next      chan accepted
+	closed    chan struct{}
+	closeOnce sync.Once
+	isLeft    atomic.Bool
 }
 
 // Accept implements net.Listener.
@@ -92,7 +92,7 @@ func (l *sharedListener) Accept() (net.Conn, error) {
 
 // Close implements net.Listener.
 func (l *sharedListener) Close() (err error) {
-	l.once.Do(func() {
+	l.closeOnce.Do(func() {
 		close(l.closed)
 		if !l.isLeft.Load() {
 			err = l.Listener.Close()

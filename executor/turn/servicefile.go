@@ -3,9 +3,7 @@ package turn
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"strings"
 
 	"inferplan/formats/document"
 )
@@ -34,21 +32,10 @@ func ReadServiceTimes(path string) (*ServiceTimes, error) {
 	d.DisallowUnknownFields()
 	s := &ServiceTimes{}
 	if err := d.Decode(s); err != nil {
-		return nil, &document.Error{File: path, Found: faultOfJSON(err), Expected: "service times as 'plan serve --record' writes them"}
+		return nil, &document.Error{File: path, Found: document.FaultOfJSON(err), Expected: "service times as 'plan serve --record' writes them"}
 	}
 	if d.More() {
 		return nil, &document.Error{File: path, Found: "text after the document", Expected: "one JSON document"}
 	}
 	return s, nil
-}
-
-// faultOfJSON says what a decoder of JSON found wrong.
-func faultOfJSON(err error) string {
-	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return fmt.Sprintf("a %s in the field %s", e.Value, e.Field)
-	}
-	if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		return "the field " + field
-	}
-	return "a text that is no JSON, or was cut off"
 }

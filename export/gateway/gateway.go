@@ -15,6 +15,7 @@ import (
 	"inferplan/export/llmserver"
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/formats/usage"
 )
 
 // Versions of the resources in the Gateway API Inference Extension v1.5.0, and the header by which a request names its
@@ -67,8 +68,8 @@ type options struct {
 	port      int
 }
 
-// New returns the target.
-func New() *export.Target {
+// Target returns the target.
+func Target() *export.Target {
 	o := &options{}
 	return &export.Target{
 		Name: "gateway", Summary: "InferencePools and InferenceObjectives of the Gateway API for a plan of language models",
@@ -90,13 +91,13 @@ how many there are, and of which size.`,
 func (o *options) addFiles(source *export.Source, folder *export.Folder) error {
 	queue := formats.QueueOf(source.Plan)
 	if queue == nil {
-		return llmserver.UsageErrorf("kind: found %q, expected %q: pools are of servers of language models", source.Plan.Kind, formats.PlanQueue)
+		return usage.Errorf("kind: found %q, expected %q: pools are of servers of language models", source.Plan.Kind, formats.PlanQueue)
 	}
 	if o.port < 1 || o.port > 65535 {
-		return llmserver.UsageErrorf("--port: found %d, expected 1 to 65535", o.port)
+		return usage.Errorf("--port: found %d, expected 1 to 65535", o.port)
 	}
 	if o.namespace != "" && (o.namespace != llmserver.Slug(o.namespace) || len(o.namespace) > maxLabel) {
-		return llmserver.UsageErrorf("--namespace: found %q, expected lower-case letters, digits and dashes, at most %d", o.namespace, maxLabel)
+		return usage.Errorf("--namespace: found %q, expected lower-case letters, digits and dashes, at most %d", o.namespace, maxLabel)
 	}
 	pools, err := o.pools(queue)
 	if err != nil {
@@ -129,10 +130,10 @@ func resourceName(owners map[string]string, names ...string) (string, error) {
 	owner := strings.Join(slices.DeleteFunc(names, func(name string) bool { return name == "" }), ", class ")
 	name := llmserver.Slug(strings.ReplaceAll(owner, ", class ", "-"))
 	if name == "" || len(name) > maxLabel {
-		return "", llmserver.UsageErrorf("queue: found the name %q, expected one that makes a name of Kubernetes of 1 to %d letters and digits", owner, maxLabel)
+		return "", usage.Errorf("queue: found the name %q, expected one that makes a name of Kubernetes of 1 to %d letters and digits", owner, maxLabel)
 	}
 	if other, ok := owners[name]; ok && other != owner {
-		return "", llmserver.UsageErrorf("queue: found %q and %q, which both make the name %s of Kubernetes, expected names that differ in letters and digits", other, owner, name)
+		return "", usage.Errorf("queue: found %q and %q, which both make the name %s of Kubernetes, expected names that differ in letters and digits", other, owner, name)
 	}
 	owners[name] = owner
 	return name, nil

@@ -25,7 +25,7 @@ import (
 // exported returns the files of an export of a plan by path.
 func exported(t *testing.T, plan *formats.Plan, arguments ...string) (map[string]string, error) {
 	t.Helper()
-	target := New()
+	target := Target()
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	target.DefineFlags(flags)
 	if err := flags.Parse(arguments); err != nil {

@@ -74,12 +74,13 @@ type kustomization struct {
 
 // types makes a value of the Go type of a kind.
 var types = map[string]func() any{
-	"v1/Service":                         func() any { return new(corev1.Service) },
-	"v1/Secret":                          func() any { return new(corev1.Secret) },
-	"v1/ConfigMap":                       func() any { return new(corev1.ConfigMap) },
-	"apps/v1/StatefulSet":                func() any { return new(appsv1.StatefulSet) },
-	"policy/v1/PodDisruptionBudget":      func() any { return new(policyv1.PodDisruptionBudget) },
-	"networking.k8s.io/v1/NetworkPolicy": func() any { return new(networkingv1.NetworkPolicy) },
+	"v1/Service":                                    func() any { return new(corev1.Service) },
+	"v1/Secret":                                     func() any { return new(corev1.Secret) },
+	"v1/ConfigMap":                                  func() any { return new(corev1.ConfigMap) },
+	"apps/v1/StatefulSet":                           func() any { return new(appsv1.StatefulSet) },
+	"apps/v1/Deployment":                            func() any { return new(appsv1.Deployment) },
+	"policy/v1/PodDisruptionBudget":                 func() any { return new(policyv1.PodDisruptionBudget) },
+	"networking.k8s.io/v1/NetworkPolicy":            func() any { return new(networkingv1.NetworkPolicy) },
 	"kustomize.config.k8s.io/v1beta1/Kustomization": func() any { return new(kustomization) },
 	"kustomize.config.k8s.io/v1alpha1/Component":    func() any { return new(kustomization) },
 }
@@ -297,15 +298,29 @@ func newCluster(t testing.TB, dir string) *cluster {
 		switch v := m.value.(type) {
 		case *appsv1.StatefulSet:
 			c.pods = append(c.pods, pod{v.Name, v.Spec.Template.Labels, &v.Spec.Template.Spec})
+		case *appsv1.Deployment:
+			c.pods = append(c.pods, pod{v.Name, v.Spec.Template.Labels, &v.Spec.Template.Spec})
 		case *inferenceService:
 			c.pods = append(c.pods, pod{v.Metadata.Name, v.Spec.Predictor.Labels, &v.Spec.Predictor.PodSpec})
 		}
 	}
-	for _, s := range runSecrets(t, dir) {
+	script, err := os.ReadFile(filepath.Join(dir, "secrets.sh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range hereDocument.FindAllStringSubmatch(string(script), -1) {
+		text := strings.TrimPrefix(encoded.ReplaceAllString(part[1], "eA=="), "---\n")
+		s := decode(t, "secrets.sh", strings.TrimSpace(text))[0].value.(*corev1.Secret)
 		c.secrets[s.Name] = slices.Sorted(maps.Keys(s.Data))
 	}
 	return c
 }
+
+// The parts of secrets.sh: what it writes, and the values in it.
+var (
+	hereDocument = regexp.MustCompile(`(?s)cat <<END\n(.*?)\nEND`)
+	encoded      = regexp.MustCompile(`\$\(encode [-a-z.]+\)`)
+)
 
 // runSecrets runs the script that makes secrets.
 func runSecrets(t testing.TB, dir string) (list []*corev1.Secret) {
@@ -352,6 +367,13 @@ func (c *cluster) checkKey(by, secret, key string) {
 	}
 }
 
+// check checks everything.
+func (c *cluster) check() {
+	c.checkObjects()
+	c.checkPods()
+	c.checkEnds()
+}
+
 // checkObjects checks what objects other than pods refer to.
 func (c *cluster) checkObjects() {
 	for _, m := range c.list {
@@ -374,6 +396,10 @@ func (c *cluster) checkObjects() {
 			}) {
 				c.t.Errorf("%s: %s names no headless service", by, v.Name)
 			}
+		case *appsv1.Deployment:
+			if pods := c.podsOf(by, v.Spec.Selector.MatchLabels); len(pods) != 1 || pods[0].owner != v.Name {
+				c.t.Errorf("%s: %s selects %d owners", by, v.Name, len(pods))
+			}
 		case *policyv1.PodDisruptionBudget:
 			c.podsOf(by, v.Spec.Selector.MatchLabels)
 		case *networkingv1.NetworkPolicy:
@@ -390,7 +416,9 @@ func (c *cluster) checkObjects() {
 			pods := c.podsOf(by, v.Spec.Selector.MatchLabels)
 			for _, e := range v.Spec.Endpoints {
 				c.checkPort(by, e.Port, pods)
-				c.checkKey(by, e.Authorization.Credentials.Name, e.Authorization.Credentials.Key)
+				if s := e.Authorization.Credentials; s.Name != "" {
+					c.checkKey(by, s.Name, s.Key)
+				}
 			}
 		}
 	}
@@ -515,7 +543,7 @@ func seconds(t testing.TB, args []string, flag string) float64 {
 func (c *cluster) checkEnds() {
 	drained := 0.0
 	for _, p := range c.pods {
-		if x := p.spec.Containers[0]; x.Command[0] == "plan" {
+		if x := p.spec.Containers[0]; slices.Contains(x.Command, "serve") {
 			delay := seconds(c.t, x.Args, "drain-delay")
 			drained = delay + seconds(c.t, x.Args, "drain")
 			if float64(*p.spec.TerminationGracePeriodSeconds) < drained+5 {
@@ -546,10 +574,7 @@ func TestDocuments(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cluster := newCluster(t, dir)
-			cluster.checkObjects()
-			cluster.checkPods()
-			cluster.checkEnds()
+			newCluster(t, dir).check()
 			checkBuilt(t, dir)
 		})
 	}

@@ -36,6 +36,7 @@ var (
 	labelKey   = regexp.MustCompile(`^([a-z0-9]([-.a-z0-9]*[a-z0-9])?/)?[A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?$`)
 	labelValue = regexp.MustCompile(`^[A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?$`)
 	imageName  = regexp.MustCompile(`^[a-z0-9]([-._/:a-zA-Z0-9]*[a-zA-Z0-9])?(@sha256:[0-9a-f]{64})?$`)
+	natsURL    = regexp.MustCompile(`^(nats|tls)://[-._a-zA-Z0-9]+:[0-9]+(,(nats|tls)://[-._a-zA-Z0-9]+:[0-9]+)*$`)
 	notInLabel = regexp.MustCompile(`[^a-z0-9]+`)
 )
 

@@ -1,20 +1,25 @@
 package kubernetes
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/spf13/pflag"
+	"pgregory.net/rapid"
 
 	"inferplan/export"
 	"inferplan/formats"
+	"inferplan/formats/usage"
 	"inferplan/policy/policies"
 )
 
@@ -30,6 +35,7 @@ var cases = []struct {
 	{"gear", "plan-gear.v2.json", []string{"--variant", "pod", "--worker-memory", "512MiB", "--drain", "90s", "--drain-delay", "4s"}},
 	{"flow", "plan-flow.v2.json", []string{"--variant", "kserve", "--max-copies", "2", "--resource", "gpu=amd.com/gpu"}},
 	{"queue", "plan-queue.v2.json", []string{"--name", "chat", "--server", "http://vllm-0:8000", "--server", "1=http://vllm-1:8000", "--pod-monitor", "--storage", "100GiB"}},
+	{"queues", "plan-queue.v2.json", []string{"--server", "http://vllm-0:8000", "--server", "1/chat-7b=http://vllm-1:8000", "--queue", "nats://a:4222,nats://b:4222", "--copies", "2"}},
 }
 
 const compat = "../../testdata/compat/"
@@ -126,19 +132,90 @@ func TestRefused(t *testing.T) {
 		{"plan-flow.v2.json", []string{"--drain-delay", "1s"}, "readiness is looked at that often"},
 		{"plan-flow.v2.json", []string{"--server-memory", "1MB"}, "expected 512MiB or more"},
 		{"plan-flow.v2.json", []string{"--worker-memory", "much"}, "--worker-memory"},
-		{"plan-queue.v2.json", nil, "found servers of 0 instances, expected one for each of the 2"},
+		{"plan-flow.v2.json", []string{"--queue", "nats://a:4222"}, "here it does nothing"},
+		{"plan-queue.v2.json", []string{"--queue", "a:4222"}, "expected nats://HOST:PORT"},
+		{"plan-queue.v2.json", []string{"--server", "0=http://a", "--server", "1=http://a", "--queue", "nats://a:4222", "--storage", "1GiB"}, "without --queue"},
+		{"plan-queue.v2.json", nil, "found no server of instance 0, expected one for each of the 2"},
 		{"plan-queue.v2.json", []string{"--server", "vllm:8000"}, "expected a URL"},
 		{"plan-queue.v2.json", []string{"--server", "x=http://a"}, "expected URL, N=URL or N/MODEL=URL"},
 		{"plan-queue.v2.json", []string{"--server", "2=http://a"}, "one of the 2 instances"},
-		{"plan-queue.v2.json", []string{"--server", "0=http://a", "--server", "1=http://a", "--copies", "2"}, "expected 1"},
+		{"plan-queue.v2.json", []string{"--server", "0=http://a", "--server", "1=http://a", "--copies", "2"}, "--queue nats://HOST:PORT has several servers"},
 		{"plan-queue.v2.json", []string{"--server", "0=http://a", "--server", "1=http://a", "--variant", "kserve"}, "all devices of the plan are servers"},
 		{"plan-queue.v2.json", []string{"--server", "0=http://a", "--server", "1=http://a", "--worker-memory", "1GiB"}, "here it does nothing"},
 	} {
 		_, err := exported(t, newSource(t, compat+c.plan), c.flags...)
-		if _, usage := err.(*export.UsageError); !usage || !strings.Contains(err.Error(), c.want) {
+		if _, usage := err.(*usage.Error); !usage || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s %v: %v, expected a usage error with %q", c.plan, c.flags, err, c.want)
 		}
 	}
+}
+
+// Whatever models and kinds are called and flags say, what is written is right, and the same bytes each time; or the user
+// is told what is wrong.
+func TestAnyNamesAndFlags(t *testing.T) {
+	written := 0
+	rapid.Check(t, func(r *rapid.T) {
+		plan := rapid.SampledFrom([]string{"plan.v2.json", "plan-classes.v2.json", "plan-gear.v2.json", "plan-flow.v2.json"}).Draw(r, "plan")
+		source := newSource(t, compat+plan)
+		rename(source.Plan, rapid.StringMatching(`[ -~]{1,8}`).Draw(r, "model"), rapid.StringMatching(`(cpu-[1-9]|[A-Z][-A-Za-z0-9+_ ]{1,12})`).Draw(r, "kind"))
+		var flags []string
+		device := source.Plan.Pools[0].Device
+		values := map[string][]string{
+			"copies": {"1", "2"}, "max-copies": {"2", "7"}, "scale-at": {"0.3", "1"}, "variant": variants, "name": {"a", "vision-2"}, "namespace": {"a-b"},
+			"image": {"x", "h:5000/x", "h/x:v1", "h/x@sha256:" + strings.Repeat("0a", 32)}, "drain": {"1s", "10m"}, "drain-delay": {"2s", "1500ms"}, "worker-memory": {"100MB", "3GiB"},
+			"server-memory": {"600MB"}, "devices-per-pod": {device + "=2"}, "node-selector": {device + "=a.b/c=d"}, "pod-monitor": {"true"},
+		}
+		for _, flag := range slices.Sorted(maps.Keys(values)) {
+			if rapid.IntRange(0, 2).Draw(r, flag) == 0 {
+				flags = append(flags, "--"+flag+"="+rapid.SampledFrom(values[flag]).Draw(r, flag+" value"))
+			}
+		}
+		dir, err := exported(t, source, flags...)
+		if err != nil {
+			if _, isUsage := err.(*usage.Error); !isUsage {
+				r.Fatalf("%v: %v", flags, err)
+			}
+			return
+		}
+		written++
+		newCluster(t, dir).check()
+		again, err := exported(t, source, flags...)
+		if err != nil {
+			r.Fatal(err)
+		}
+		first, err := os.ReadFile(filepath.Join(dir, "export.json"))
+		if err != nil {
+			r.Fatal(err)
+		}
+		if second, err := os.ReadFile(filepath.Join(again, "export.json")); err != nil || !bytes.Equal(first, second) {
+			r.Fatalf("%v: other bytes the second time: %v", flags, err)
+		}
+		if t.Failed() {
+			r.Fatalf("with %v", flags)
+		}
+	})
+	if written == 0 {
+		t.Error("nothing was ever written")
+	}
+}
+
+// rename gives the first model of a plan and the kind of its first pool other names.
+func rename(plan *formats.Plan, model, kind string) {
+	old := plan.Pools[0].Device
+	plan.Pools[0].Device = kind
+	for s := range plan.Stages() {
+		if s.Device == old {
+			s.Stage.Device = kind
+		}
+	}
+	if pool := formats.PoolOf(plan); pool != nil {
+		for i := range pool.Models {
+			if pool.Models[i].Model == plan.Deployment[0].Model {
+				pool.Models[i].Model = model
+			}
+		}
+	}
+	plan.Deployment[0].Model = model
 }
 
 // Kinds that Kubernetes cannot tell apart, or whose pods nothing says how to make, are refused.

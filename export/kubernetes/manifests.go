@@ -27,7 +27,9 @@ type manifests struct {
 	Drain, DrainDelay      time.Duration
 
 	Text    bool     // the plan's models answer with text: the protocol is OpenAI's, and the server keeps requests on a volume
-	Servers []string // of language models
+	Servers []string // of language models, as plan serve takes them; none if agents have them
+	Queue   string   // that several servers share; empty if there is none
+	Agents  []agent  // of that queue
 	Workers []deviceKind
 	Local   *deviceKind // in the server's pod; nil if there is none
 	Models  []string    // files of models that the image holds, without folders
@@ -37,6 +39,12 @@ type manifests struct {
 	Storage      document.Bytes
 	PlanInImage  bool // the plan is too large for a ConfigMap
 	UsesGPUs     bool
+}
+
+// agent is the agent of an instance of a plan of language models, with its servers.
+type agent struct {
+	Instance int
+	Servers  []string // N=URL or N/MODEL=URL
 }
 
 // trigger is a rate of the plan, at a share of which there is another copy.
@@ -83,8 +91,12 @@ func (o *options) newManifests(source *export.Source) (*manifests, error) {
 	if m.Storage, err = parseSize("storage", o.storage, 1<<20); err != nil {
 		return nil, err
 	}
-	if err := checkServers(o.servers, languageModelDevices(plan)); err != nil {
+	agents, err := parseServers(o.servers, languageModelDevices(plan))
+	if err != nil {
 		return nil, err
+	}
+	if m.Queue = o.queue; m.Queue != "" {
+		m.Servers, m.Agents = nil, agents
 	}
 	if err := m.setTriggers(plan, o.scaleAt); err != nil {
 		return nil, err
@@ -104,7 +116,8 @@ func (m *manifests) checkUse(isSet func(flag string) bool) error {
 	}{
 		{"scale-at", "--max-copies, with pods that KEDA adds", isScaled},
 		{"prometheus", "--max-copies, with pods that KEDA adds", isScaled},
-		{"storage", "a plan of language models, which keeps requests", m.Text},
+		{"storage", "a plan of language models, which keeps requests, without --queue", m.Text && m.Queue == ""},
+		{"queue", "a plan of language models, which keeps requests", m.Text},
 		{"worker-memory", "a plan with devices of its own", len(m.kinds()) > 0},
 	} {
 		if isSet(f.name) && !f.acts {
@@ -130,6 +143,8 @@ func (o *options) check() error {
 		return fmt.Errorf("--max-copies: found %d, expected at least the %d of --copies", o.maxCopies, o.copies)
 	case !(o.scaleAt > 0 && o.scaleAt <= 1):
 		return fmt.Errorf("--scale-at: found %g, expected above 0 and at most 1", o.scaleAt)
+	case o.queue != "" && !natsURL.MatchString(o.queue):
+		return fmt.Errorf("--queue: found %q, expected nats://HOST:PORT, or several with commas between them", o.queue)
 	case o.serverCPUs < 0:
 		return fmt.Errorf("--server-cpus: found %d, expected at least 1", o.serverCPUs)
 	case o.drain < time.Second || o.drainDelay < 0:
@@ -175,36 +190,39 @@ func generationsOf(plan *formats.Plan) map[string]*formats.FlowGeneration {
 	return nil
 }
 
-// checkServers returns an error unless the list names a server for each of n instances, as the flag of plan serve does.
-func checkServers(list []string, n int) error {
-	named, next := map[int]bool{}, 0
+// parseServers reads the servers of n instances of language models, as the flag of plan serve names them. Each instance
+// has at least one.
+func parseServers(list []string, n int) ([]agent, error) {
+	agents, next := make([]agent, n), 0
 	for _, text := range list {
-		instance, url := next, text
-		if number, rest, ok := strings.Cut(text, "="); ok && !strings.Contains(number, "://") {
-			number, _, _ = strings.Cut(number, "/")
+		instance, url, full := next, text, strconv.Itoa(next)+"="+text
+		if place, rest, ok := strings.Cut(text, "="); ok && !strings.Contains(place, "://") {
+			number, _, _ := strings.Cut(place, "/")
 			i, err := strconv.Atoi(number)
 			if err != nil {
-				return fmt.Errorf("--server: found %q, expected URL, N=URL or N/MODEL=URL", text)
+				return nil, fmt.Errorf("--server: found %q, expected URL, N=URL or N/MODEL=URL", text)
 			}
-			instance, url = i, rest
+			instance, url, full = i, rest, text
 		} else {
 			next++
 		}
 		if !strings.HasPrefix(url, "http://") && !strings.HasPrefix(url, "https://") {
-			return fmt.Errorf("--server: found %q, expected a URL with http:// or https://", text)
+			return nil, fmt.Errorf("--server: found %q, expected a URL with http:// or https://", text)
 		}
 		if n == 0 {
-			return fmt.Errorf("--server: found %q, expected none: the plan has no servers of language models", text)
+			return nil, fmt.Errorf("--server: found %q, expected none: the plan has no servers of language models", text)
 		}
 		if instance < 0 || instance >= n {
-			return fmt.Errorf("--server: found %q, expected a server of one of the %d instances of language models of the plan, from 0", text, n)
+			return nil, fmt.Errorf("--server: found %q, expected a server of one of the %d instances of language models of the plan, from 0", text, n)
 		}
-		named[instance] = true
+		agents[instance].Servers = append(agents[instance].Servers, full)
 	}
-	if len(named) < n {
-		return fmt.Errorf("--server: found servers of %d instances, expected one for each of the %d of the plan: --server http://HOST:PORT", len(named), n)
+	for i := range agents {
+		if agents[i].Instance = i; agents[i].Servers == nil {
+			return nil, fmt.Errorf("--server: found no server of instance %d, expected one for each of the %d of the plan: --server http://HOST:PORT", i, n)
+		}
 	}
-	return nil
+	return agents, nil
 }
 
 // setTriggers sets the rates of the plan, of each model or class.
@@ -238,8 +256,8 @@ func (m *manifests) setDevices(o *options, plan *formats.Plan) error {
 		return err
 	}
 	m.UsesGPUs = slices.ContainsFunc(kinds, func(k deviceKind) bool { return !formats.IsCPU(k.Name) })
-	if m.Text && m.Copies > 1 {
-		return fmt.Errorf("--copies: found %d, expected 1: the servers of a plan of language models are given by --server", m.Copies)
+	if m.Text && m.Queue == "" && m.Copies > 1 {
+		return fmt.Errorf("--copies: found %d, expected 1: one server keeps the requests for language models\n  hint: --queue nats://HOST:PORT has several servers share them", m.Copies)
 	}
 	generations := generationsOf(plan)
 	for i := range plan.Deployment {

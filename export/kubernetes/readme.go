@@ -12,7 +12,7 @@ import (
 func (m *manifests) addReadme(folder *export.Folder) {
 	folder.Steps = append(folder.Steps, m.imageStep(), export.Step{
 		Title: "Secrets",
-		Text:  "Once for each namespace. The script makes the token of clients" + m.ifWorkers(", the token with which workers join and the certificate that they trust") + ", anew each time; no file keeps them. Pods read secrets when they start.",
+		Text:  "Once for each namespace. The script makes the token of clients" + m.ifWorkers(", the token with which workers join and the certificate that they trust") + map[bool]string{true: ", and the key of what the queue keeps"}[m.Queue != ""] + ", anew each time; no file keeps them. Pods read secrets when they start.",
 		Commands: fmt.Sprintf("kubectl create namespace %[1]s      # unless it is there\n./secrets.sh | kubectl create -n %[1]s -f -",
 			m.Namespace),
 	})
@@ -131,6 +131,9 @@ func (m *manifests) switchStep() export.Step {
 	if len(m.Models) > 0 {
 		step.Text += " New models need a new image first."
 	}
+	if len(m.Workers) > 1 {
+		step.Text += " The StatefulSet of a kind of device that the new plan lacks stays until it is deleted."
+	}
 	return step
 }
 
@@ -147,6 +150,8 @@ func (m *manifests) addNotes(folder *export.Folder) {
 			"a worker that is replaced ends its batches unfinished: they run again on other devices while deadlines allow")
 	}
 	switch {
+	case m.Queue != "":
+		folder.Assumed = append(folder.Assumed, "NATS with JetStream keeps the requests at "+m.Queue+", on three nodes with sync_interval: always")
 	case m.Text:
 		folder.Lost = append(folder.Lost, "service while the server is moved to another node or gets another image: requests that it has accepted wait on its volume, and go on when it is back")
 	case m.Copies == 1 && !m.KServe():

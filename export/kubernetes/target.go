@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"inferplan/export"
+	"inferplan/formats/usage"
 )
 
 // Variants of the deployment.
@@ -37,6 +38,7 @@ type options struct {
 	nodeSelectors, resources   []string
 	devicesPerPod              []string
 	servers                    []string
+	queue                      string
 	serverCPUs                 int
 	serverMemory, workerMemory string
 	storage                    string
@@ -61,7 +63,8 @@ an InferenceService of it. A plan of language models has no workers: --server na
 		Example: `  plan export kubernetes plan.json -o k8s --image registry.example.com/team/inferplan:1 --namespace vision
   plan export kubernetes plan.json -o k8s --node-selector L4=nvidia.com/gpu.product=NVIDIA-L4 --max-copies 4
   plan export kubernetes plan.json -o k8s --variant kserve
-  plan export kubernetes chat.json -o k8s --server http://vllm-0.vllm:8000 --server http://vllm-1.vllm:8000`,
+  plan export kubernetes chat.json -o k8s --server http://vllm-0.vllm:8000 --server http://vllm-1.vllm:8000
+  plan export kubernetes chat.json -o k8s --server http://vllm-0.vllm:8000 --server http://vllm-1.vllm:8000 --queue nats://nats:4222 --copies 2`,
 		DefineFlags: o.define,
 		AddFiles: func(_ context.Context, source *export.Source, folder *export.Folder) error {
 			return o.addFiles(source, folder)
@@ -85,6 +88,7 @@ func (o *options) define(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.resources, "resource", nil, "KIND=RESOURCE: what a pod asks for to get a device of a kind (repeatable; default nvidia.com/gpu, of shares nvidia.com/gpu.shared)")
 	f.StringArrayVar(&o.devicesPerPod, "devices-per-pod", nil, "KIND=N: devices of a worker's pod (repeatable; default 1)")
 	f.StringArrayVar(&o.servers, "server", nil, "server of language models, as in plan serve: URL, N=URL or N/MODEL=URL (repeatable)")
+	f.StringVar(&o.queue, "queue", "", "nats://HOST:PORT[,…]: queue of a plan of language models that several servers share; --copies servers, and an agent for each instance")
 	f.IntVar(&o.serverCPUs, "server-cpus", 0, "CPUs of the server (default: those of the plan's front end, or 2)")
 	f.StringVar(&o.serverMemory, "server-memory", "4GiB", "memory of the server; requests get a quarter of it")
 	f.StringVar(&o.workerMemory, "worker-memory", "", "memory of a worker's device (default: what the plan says of a CPU device, or 4GiB)")
@@ -108,7 +112,7 @@ type file struct {
 func (o *options) addFiles(source *export.Source, folder *export.Folder) error {
 	m, err := o.newManifests(source)
 	if err != nil {
-		return &export.UsageError{Err: err}
+		return &usage.Error{Err: err}
 	}
 	for _, f := range m.files() {
 		text, err := fill(f.template, f.data)
@@ -157,6 +161,9 @@ func (m *manifests) Resources() []file {
 			Kind     *deviceKind
 			Replicas int
 		}{m, &m.Workers[i], m.Copies * m.Workers[i].Pods()}})
+	}
+	if m.Queue != "" {
+		list = append(list, file{Path: "agents.yaml", template: "agents.yaml", data: m})
 	}
 	return append(list, file{Path: "disruption.yaml", template: "disruption.yaml", data: m}, file{Path: "network.yaml", template: "network.yaml", data: m})
 }

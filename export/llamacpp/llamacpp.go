@@ -11,10 +11,11 @@ import (
 	"inferplan/export"
 	"inferplan/export/llmserver"
 	"inferplan/formats"
+	"inferplan/formats/usage"
 )
 
-// New returns the target.
-func New() *export.Target {
+// Target returns the target.
+func Target() *export.Target {
 	return llmserver.NewTarget(llmserver.Engine{
 		Name: "llamacpp", Summary: "Servers of llama.cpp and llama-swap for a plan of language models",
 		Description: `Write the commands that start a llama-server for every instance of a queue plan: a start script and a
@@ -43,10 +44,10 @@ func processes(in *llmserver.Instance) ([]llmserver.Process, error) {
 		for _, a := range m.Adapters {
 			// llama-server names an adapter by its file.
 			if name := strings.TrimSuffix(filepath.Base(a.Path), filepath.Ext(a.Path)); name != a.Name {
-				return nil, llmserver.UsageErrorf("--adapter %s: found the file %s, expected one called %s.gguf: llama-server names an adapter by its file", a.Name, a.Path, a.Name)
+				return nil, usage.Errorf("--adapter %s: found the file %s, expected one called %s.gguf: llama-server names an adapter by its file", a.Name, a.Path, a.Name)
 			}
 			if len(in.Bases) > 1 {
-				return nil, llmserver.UsageErrorf("--adapter %s: found it on instance %d with several models, expected one: llama-swap takes no adapters", a.Name, in.Index)
+				return nil, usage.Errorf("--adapter %s: found it on instance %d with several models, expected one: llama-swap takes no adapters", a.Name, in.Index)
 			}
 		}
 	}

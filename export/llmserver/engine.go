@@ -12,6 +12,7 @@ import (
 	"inferplan/export"
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/formats/usage"
 )
 
 // Engine is a server of language models.
@@ -149,7 +150,7 @@ func Visible(in *Instance) []string {
 // RefuseCPU returns an error if an instance is on CPUs.
 func RefuseCPU(in *Instance, engine string) error {
 	if formats.IsCPU(in.Device) {
-		return UsageErrorf("queue.instances[%d].device: found %q, expected a GPU for %s\n  hint: plan export llamacpp writes servers for CPUs", in.Index, in.Device, engine)
+		return usage.Errorf("queue.instances[%d].device: found %q, expected a GPU for %s\n  hint: plan export llamacpp writes servers for CPUs", in.Index, in.Device, engine)
 	}
 	return nil
 }

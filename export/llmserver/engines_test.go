@@ -35,9 +35,9 @@ var engines = []struct {
 	target    func() *export.Target
 	arguments []string
 }{
-	{"vllm", vllm.New, []string{"--model", "chat-7b=org/chat-7b", "--model", "code-13b=/models/code", "--adapter", "sql=chat-7b,/models/sql", "--lora-rank", "32"}},
-	{"sglang", sglang.New, []string{"--model", "chat-7b=org/chat-7b", "--model", "code-13b=/models/code", "--adapter", "sql=chat-7b,/models/sql", "--address", "a100-1=gpu2.example"}},
-	{"llamacpp", llamacpp.New, []string{"--model", "chat-7b=org/chat-7b-GGUF:Q8_0", "--model", "code-13b=/models/code.gguf", "--adapter", "sql=chat-7b,/models/sql.gguf"}},
+	{"vllm", vllm.Target, []string{"--model", "chat-7b=org/chat-7b", "--model", "code-13b=/models/code", "--adapter", "sql=chat-7b,/models/sql", "--lora-rank", "32"}},
+	{"sglang", sglang.Target, []string{"--model", "chat-7b=org/chat-7b", "--model", "code-13b=/models/code", "--adapter", "sql=chat-7b,/models/sql", "--address", "a100-1=gpu2.example"}},
+	{"llamacpp", llamacpp.Target, []string{"--model", "chat-7b=org/chat-7b-GGUF:Q8_0", "--model", "code-13b=/models/code.gguf", "--adapter", "sql=chat-7b,/models/sql.gguf"}},
 }
 
 // exported returns the files of an export of a plan by path.
@@ -318,19 +318,19 @@ func TestRefusals(t *testing.T) {
 		arguments []string
 		expected  string
 	}{
-		{vllm.New(), plan, nil, "--model: found no files of the model chat-7b"},
-		{vllm.New(), plan, append(all, "--model", "other=/x"), "--model other: found no such model"},
-		{vllm.New(), plan, append(all, "--model", "chat-7b=/x"), "--model: found chat-7b twice"},
-		{vllm.New(), plan, append(all, "--model", "x"), `--model: found "x", expected MODEL=PATH`},
-		{vllm.New(), plan, []string{"--model", "chat-7b=./a"}, "expected an absolute path"},
-		{vllm.New(), plan, append(all, "--adapter", "sql=chat-7b"), "expected MODEL=BASE,PATH"},
-		{vllm.New(), plan, append(all[:4], "--adapter", "sql=code-13b,/s", "--adapter", "code-13b=chat-7b,/c"), "is an adapter, too"},
-		{vllm.New(), plan, append(all, "--per-node", "1"), "queue.instances[2]: found devices 2 to 3 of A100, which are on nodes of 1 devices"},
-		{vllm.New(), plan, append(all, "--per-node", "-1"), "--per-node: found -1"},
-		{vllm.New(), plan, append(all, "--port", "65530"), "--port: found 65530"},
-		{vllm.New(), plan, append(all, "--address", "a100-7=x"), "--address a100-7: found no such node"},
-		{vllm.New(), "../../testdata/compat/plan.v2.json", all, `kind: found "pool", expected "queue"`},
-		{llamacpp.New(), plan, []string{"--model", "chat-7b=/a", "--model", "code-13b=/c", "--adapter", "sql=chat-7b,/a/x.gguf"}, "expected one called sql.gguf"},
+		{vllm.Target(), plan, nil, "--model: found no files of the model chat-7b"},
+		{vllm.Target(), plan, append(all, "--model", "other=/x"), "--model other: found no such model"},
+		{vllm.Target(), plan, append(all, "--model", "chat-7b=/x"), "--model: found chat-7b twice"},
+		{vllm.Target(), plan, append(all, "--model", "x"), `--model: found "x", expected MODEL=PATH`},
+		{vllm.Target(), plan, []string{"--model", "chat-7b=./a"}, "expected an absolute path"},
+		{vllm.Target(), plan, append(all, "--adapter", "sql=chat-7b"), "expected MODEL=BASE,PATH"},
+		{vllm.Target(), plan, append(all[:4], "--adapter", "sql=code-13b,/s", "--adapter", "code-13b=chat-7b,/c"), "is an adapter, too"},
+		{vllm.Target(), plan, append(all, "--per-node", "1"), "queue.instances[2]: found devices 2 to 3 of A100, which are on nodes of 1 devices"},
+		{vllm.Target(), plan, append(all, "--per-node", "-1"), "--per-node: found -1"},
+		{vllm.Target(), plan, append(all, "--port", "65530"), "--port: found 65530"},
+		{vllm.Target(), plan, append(all, "--address", "a100-7=x"), "--address a100-7: found no such node"},
+		{vllm.Target(), "../../testdata/compat/plan.v2.json", all, `kind: found "pool", expected "queue"`},
+		{llamacpp.Target(), plan, []string{"--model", "chat-7b=/a", "--model", "code-13b=/c", "--adapter", "sql=chat-7b,/a/x.gguf"}, "expected one called sql.gguf"},
 	} {
 		_, err := exported(t, c.target, c.plan, c.arguments...)
 		if err == nil || !strings.Contains(err.Error(), c.expected) {

@@ -2,7 +2,6 @@ package llmserver
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -11,9 +10,9 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"inferplan/export"
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/formats/usage"
 )
 
 // Options are the flags that all engines have: what a plan does not know.
@@ -116,7 +115,7 @@ type layoutBuilder struct {
 func NewLayout(plan *formats.Plan, options *Options) (*Layout, error) {
 	queue := formats.QueueOf(plan)
 	if queue == nil {
-		return nil, UsageErrorf("kind: found %q, expected %q: only plans of language models have servers to start", plan.Kind, formats.PlanQueue)
+		return nil, usage.Errorf("kind: found %q, expected %q: only plans of language models have servers to start", plan.Kind, formats.PlanQueue)
 	}
 	b := &layoutBuilder{plan: plan, queue: queue, options: options, layout: &Layout{}, nodes: map[string]*Node{}, assumed: map[string]bool{}}
 	if err := b.readOptions(); err != nil {
@@ -140,10 +139,10 @@ func NewLayout(plan *formats.Plan, options *Options) (*Layout, error) {
 // readOptions reads the flags that have the form KEY=VALUE, and refuses those that name nothing of the plan.
 func (b *layoutBuilder) readOptions() error {
 	if b.options.PerNode < 0 {
-		return UsageErrorf("--per-node: found %d, expected 1 or more devices", b.options.PerNode)
+		return usage.Errorf("--per-node: found %d, expected 1 or more devices", b.options.PerNode)
 	}
 	if last := b.options.Port + len(b.queue.Instances)*len(b.queue.Models); b.options.Port < 1 || last > 65535 {
-		return UsageErrorf("--port: found %d, expected 1 to %d, so that every server has a port", b.options.Port, 65535-last+b.options.Port)
+		return usage.Errorf("--port: found %d, expected 1 to %d, so that every server has a port", b.options.Port, 65535-last+b.options.Port)
 	}
 	b.adapter = map[string]Adapter{}
 	texts, err := pairs("adapter", b.options.Adapters, "MODEL=BASE,PATH")
@@ -154,17 +153,17 @@ func (b *layoutBuilder) readOptions() error {
 		text := texts[model]
 		base, path, _ := strings.Cut(text, ",")
 		if base == "" || !IsPath(path) {
-			return UsageErrorf("--adapter: found %q, expected MODEL=BASE,PATH with an absolute path: the server is started with the adapter's files", model+"="+text)
+			return usage.Errorf("--adapter: found %q, expected MODEL=BASE,PATH with an absolute path: the server is started with the adapter's files", model+"="+text)
 		}
 		b.adapter[model] = Adapter{Name: model, Path: path, base: base}
 	}
 	for _, model := range slices.Sorted(maps.Keys(b.adapter)) {
 		base := b.adapter[model].base
 		if _, isAdapter := b.adapter[base]; isAdapter {
-			return UsageErrorf("--adapter %s: its base %s is an adapter, too, expected a model that the server loads by itself", model, base)
+			return usage.Errorf("--adapter %s: its base %s is an adapter, too, expected a model that the server loads by itself", model, base)
 		}
 		if !b.isModel(model) {
-			return UsageErrorf("--adapter %s: found no such model in the plan, expected one of %s", model, b.modelNames())
+			return usage.Errorf("--adapter %s: found no such model in the plan, expected one of %s", model, b.modelNames())
 		}
 	}
 	if b.sources, err = pairs("model", b.options.Sources, "MODEL=PATH"); err != nil {
@@ -174,7 +173,7 @@ func (b *layoutBuilder) readOptions() error {
 		_, isAdapter := b.adapter[model]
 		isBase := slices.ContainsFunc(slices.Collect(maps.Values(b.adapter)), func(a Adapter) bool { return a.base == model })
 		if isAdapter || !isBase && !b.isModel(model) {
-			return UsageErrorf("--model %s: found no such model in the plan that is loaded by itself, expected one of %s", model, b.modelNames())
+			return usage.Errorf("--model %s: found no such model in the plan that is loaded by itself, expected one of %s", model, b.modelNames())
 		}
 	}
 	return nil
@@ -226,7 +225,7 @@ func (b *layoutBuilder) addNodes() error {
 		b.nodes[b.layout.Nodes[i].Name] = &b.layout.Nodes[i]
 	}
 	for _, name := range slices.Sorted(maps.Keys(addresses)) {
-		return UsageErrorf("--address %s: found no such node with an instance, expected one of %s", name, strings.Join(slices.Sorted(maps.Keys(hasInstance)), ", "))
+		return usage.Errorf("--address %s: found no such node with an instance, expected one of %s", name, strings.Join(slices.Sorted(maps.Keys(hasInstance)), ", "))
 	}
 	return nil
 }
@@ -255,7 +254,7 @@ func (b *layoutBuilder) nodeName(i int) (string, error) {
 	perNode := b.perNode(pool)
 	first, last := in.FirstDevice/perNode, (in.FirstDevice+in.TensorParallel-1)/perNode
 	if first != last {
-		return "", UsageErrorf("queue.instances[%d]: found devices %d to %d of %s, which are on nodes of %d devices, expected all on one node\n  hint: --per-node says how many devices a node has",
+		return "", usage.Errorf("queue.instances[%d]: found devices %d to %d of %s, which are on nodes of %d devices, expected all on one node\n  hint: --per-node says how many devices a node has",
 			i, in.FirstDevice, in.FirstDevice+in.TensorParallel-1, in.Device, perNode)
 	}
 	return nodeName(in.Device, first), nil
@@ -302,7 +301,7 @@ func (b *layoutBuilder) instance(i int, port *int) (Instance, error) {
 	if len(in.Bases) > 1 {
 		for _, m := range in.Bases {
 			if !slices.Contains(q.Models, m.Name) {
-				return Instance{}, UsageErrorf("--adapter: found the base %s, which is no model of instance %d, expected one of %s: plan serve has a server for each model of an instance with several", m.Name, i, strings.Join(q.Models, ", "))
+				return Instance{}, usage.Errorf("--adapter: found the base %s, which is no model of instance %d, expected one of %s: plan serve has a server for each model of an instance with several", m.Name, i, strings.Join(q.Models, ", "))
 			}
 		}
 	}
@@ -314,14 +313,14 @@ func (b *layoutBuilder) source(model string) (string, error) {
 	source := b.sources[model]
 	switch {
 	case strings.HasPrefix(source, ".") || filepath.Ext(source) == ".gguf" && !IsPath(source):
-		return "", UsageErrorf("--model %s: found %q, expected an absolute path: scripts and containers run in folders of their own", model, source)
+		return "", usage.Errorf("--model %s: found %q, expected an absolute path: scripts and containers run in folders of their own", model, source)
 	case source != "":
 		return source, nil
 	}
 	if strings.Contains(model, "/") {
 		return model, nil
 	}
-	return "", UsageErrorf("--model: found no files of the model %s, expected --model %s=PATH, or its name at Hugging Face", model, model)
+	return "", usage.Errorf("--model: found no files of the model %s, expected --model %s=PATH, or its name at Hugging Face", model, model)
 }
 
 // setCosts sets what the plan knows of the model's memory on the devices of an instance.
@@ -354,17 +353,12 @@ func pairs(flag string, texts []string, form string) (map[string]string, error) 
 	for _, text := range texts {
 		key, value, _ := strings.Cut(text, "=")
 		if key == "" || value == "" {
-			return nil, UsageErrorf("--%s: found %q, expected %s", flag, text, form)
+			return nil, usage.Errorf("--%s: found %q, expected %s", flag, text, form)
 		}
 		if _, ok := out[key]; ok {
-			return nil, UsageErrorf("--%s: found %s twice, expected it once", flag, key)
+			return nil, usage.Errorf("--%s: found %s twice, expected it once", flag, key)
 		}
 		out[key] = value
 	}
 	return out, nil
-}
-
-// UsageErrorf returns an error of what the user asked for.
-func UsageErrorf(format string, args ...any) error {
-	return &export.UsageError{Err: errors.New(fmt.Sprintf(format, args...))}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -16,13 +15,14 @@ import (
 	"inferplan/export"
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/formats/usage"
 )
 
 //go:embed inferplan_serve.py
 var module string
 
-// New returns the target.
-func New() *export.Target {
+// Target returns the target.
+func Target() *export.Target {
 	rate := 0.0
 	return &export.Target{
 		Name: "rayserve", Summary: "A configuration of Ray Serve for a plan of pools or of cascades",
@@ -47,13 +47,13 @@ func addFiles(source *export.Source, folder *export.Folder, rate float64) error 
 	var err error
 	switch {
 	case formats.PoolOf(source.Plan) != nil && rate != 0:
-		err = usageErrorf("--rate: found %g, expected none: only cascades have gears", rate)
+		err = usage.Errorf("--rate: found %g, expected none: only cascades have gears", rate)
 	case formats.PoolOf(source.Plan) != nil:
 		c, err = b.poolConfig()
 	case formats.GearOf(source.Plan) != nil:
 		c, err = b.gearConfig(formats.GearOf(source.Plan), rate)
 	default:
-		err = usageErrorf("kind: found %q, expected %q or %q: Ray Serve runs neither the graphs nor the queues of other kinds", source.Plan.Kind, formats.PlanPool, formats.PlanGear)
+		err = usage.Errorf("kind: found %q, expected %q or %q: Ray Serve runs neither the graphs nor the queues of other kinds", source.Plan.Kind, formats.PlanPool, formats.PlanGear)
 	}
 	if err != nil {
 		return err
@@ -101,10 +101,10 @@ func (b *builder) gearConfig(g *formats.GearPlan, rate float64) (config, error) 
 	case rate == 0:
 		gear = &g.Gears[len(g.Gears)-1]
 	case gear == nil:
-		return config{}, usageErrorf("--rate: found %g, expected 0 to %g requests per second, the rates of the plan", rate, g.MaxQPS)
+		return config{}, usage.Errorf("--rate: found %g, expected 0 to %g requests per second, the rates of the plan", rate, g.MaxQPS)
 	}
 	if g.Score != "" && g.Score != "top1-top2" {
-		return config{}, usageErrorf("gear.score: found %q, expected \"top1-top2\", the certainty that the module computes", g.Score)
+		return config{}, usage.Errorf("gear.score: found %q, expected \"top1-top2\", the certainty that the module computes", g.Score)
 	}
 	var specs []modelSpec
 	var all []deployment
@@ -157,10 +157,10 @@ func (b *builder) model(i int, split []float64) (modelSpec, []deployment, error)
 	d := &b.plan.Deployment[i]
 	fieldPath := fmt.Sprintf("deployment[%d]", i)
 	if d.Bucket != nil || len(d.Constants) > 0 || len(d.Operators) > 0 {
-		return modelSpec{}, nil, usageErrorf("%s: found the model %s with buckets of lengths, constant inputs or operators of its own, expected none of them: the module runs plain models", fieldPath, d.Model)
+		return modelSpec{}, nil, usage.Errorf("%s: found the model %s with buckets of lengths, constant inputs or operators of its own, expected none of them: the module runs plain models", fieldPath, d.Model)
 	}
 	if strings.ContainsAny(d.Model+d.Class, "/{}") {
-		return modelSpec{}, nil, usageErrorf("%s.model: found %q, expected a name without /, { and }: it is part of the address", fieldPath, d.Model)
+		return modelSpec{}, nil, usage.Errorf("%s.model: found %q, expected a name without /, { and }: it is part of the address", fieldPath, d.Model)
 	}
 	spec := modelSpec{Model: d.Model, Outputs: document.Map(d.Outputs, func(t *formats.TensorInfo) string { return t.Name })}
 	var deployments []deployment
@@ -200,7 +200,7 @@ func (b *builder) stage(d *formats.Deployed, l *formats.Pipeline, pipeline, n in
 	}
 	if s.Cut != nil {
 		if spec.Outputs = s.Cut.Tensors; len(spec.Outputs) == 0 {
-			return spec, usageErrorf("%s.cut.tensors: found none, expected the names of the tensors that cross: plan profile of the ONNX file writes them", fieldPath)
+			return spec, usage.Errorf("%s.cut.tensors: found none, expected the names of the tensors that cross: plan profile of the ONNX file writes them", fieldPath)
 		}
 		if s.Cut.DType == "FP16" {
 			b.lose("Between stages float tensors cross as they are, not as float16. Transfers take up to twice the planned time.")
@@ -274,8 +274,4 @@ func (b *builder) describe(c config) {
 	b.assume("A batch waits at its first stage as long as the planned rate takes to fill it.")
 	b.lose("The policy of the plan, which keeps deadlines and drops hopeless requests. Ray sends a request to a replica with few others.")
 	b.lose("Which device of its kind a replica is on: Ray chooses.")
-}
-
-func usageErrorf(format string, args ...any) error {
-	return &export.UsageError{Err: errors.New(fmt.Sprintf(format, args...))}
 }

@@ -8,8 +8,8 @@ import (
 	"inferplan/formats"
 )
 
-// New returns the target.
-func New() *export.Target {
+// Target returns the target.
+func Target() *export.Target {
 	return llmserver.NewTarget(llmserver.Engine{
 		Name: "sglang", Summary: "Servers of SGLang for a plan of language models",
 		Description: `Write the commands that start a server of SGLang for every instance of a queue plan: a start script and a

@@ -14,11 +14,11 @@ import (
 // All returns the targets, in the order of the help. Each call returns new ones, with flags of their own.
 func All() []*export.Target {
 	return []*export.Target{
-		vllm.New(),
-		sglang.New(),
-		llamacpp.New(),
-		gateway.New(),
-		rayserve.New(),
+		vllm.Target(),
+		sglang.Target(),
+		llamacpp.Target(),
+		gateway.Target(),
+		rayserve.Target(),
 		triton.Target(),
 		kubernetes.Target(),
 	}

@@ -16,6 +16,7 @@ import (
 	"inferplan/formats/document"
 	"inferplan/formats/triton"
 	"inferplan/formats/triton/configpb"
+	"inferplan/formats/usage"
 )
 
 // Target returns the target triton.
@@ -97,7 +98,7 @@ func checkKind(source *export.Source) error {
 	if found == "" {
 		return nil
 	}
-	return &export.UsageError{Err: &document.Error{File: source.Path, Path: "kind", Found: found, Expected: "a plan of ONNX models, of kind pool, gear or flow",
+	return &usage.Error{Err: &document.Error{File: source.Path, Path: "kind", Found: found, Expected: "a plan of ONNX models, of kind pool, gear or flow",
 		Hint: "plan export lists the targets for servers of language models"}}
 }
 
@@ -114,7 +115,7 @@ func (x *exporter) readParts(ctx context.Context) error {
 			p := &v.parts[i]
 			sub, err := x.cutters[p.fp16].Cut(ctx, &p.spec)
 			if errors.Is(err, worker.ErrHash) {
-				return &export.UsageError{Err: err}
+				return &usage.Error{Err: err}
 			}
 			if err != nil {
 				return err

@@ -22,6 +22,7 @@ import (
 	"inferplan/formats/modelfile"
 	"inferplan/formats/triton"
 	"inferplan/formats/triton/configpb"
+	"inferplan/formats/usage"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -276,7 +277,7 @@ func TestRefusedPlans(t *testing.T) {
 		source := twoStages(t, e, models, "FP32")
 		c.change(source)
 		err := addFiles(t.Context(), source, &export.Folder{}, models)
-		if _, usage := errors.AsType[*export.UsageError](err); !usage || !strings.Contains(err.Error(), c.expected) {
+		if _, usage := errors.AsType[*usage.Error](err); !usage || !strings.Contains(err.Error(), c.expected) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -7,10 +7,10 @@ import (
 
 	"inferplan/engine"
 	"inferplan/engine/worker"
-	"inferplan/export"
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/formats/triton/configpb"
+	"inferplan/formats/usage"
 )
 
 // variant is a way in which a deployed model runs.
@@ -70,12 +70,12 @@ func deployedVariants(plan *formats.Plan, modelsDir string) ([]*variant, error) 
 	for i := range plan.Deployment {
 		d := &plan.Deployment[i]
 		if len(d.Operators) > 0 {
-			return nil, &export.UsageError{Err: &document.Error{Path: fmt.Sprintf("deployment[%d].operators", i), Found: "libraries of operators", Expected: "a model of ONNX's own operators",
+			return nil, &usage.Error{Err: &document.Error{Path: fmt.Sprintf("deployment[%d].operators", i), Found: "libraries of operators", Expected: "a model of ONNX's own operators",
 				Hint: "model_operations in config.pbtxt loads such libraries; this export does not write them"}}
 		}
 		path, err := worker.FindModel(modelsDir, d)
 		if err != nil {
-			return nil, &export.UsageError{Err: err}
+			return nil, &usage.Error{Err: err}
 		}
 		variants := variantsOf(plan, i, path)
 		for k, v := range variants {
@@ -88,7 +88,7 @@ func deployedVariants(plan *formats.Plan, modelsDir string) ([]*variant, error) 
 			}
 			for _, name := range names {
 				if other, isTaken := takenNames[name]; isTaken || strings.ContainsAny(name, "/\\") {
-					return nil, &export.UsageError{Err: &document.Error{Path: fmt.Sprintf("deployment[%d].model", i), Found: document.Quote(name) + " as the name of a folder" + holder(other), Expected: "a free name without slashes"}}
+					return nil, &usage.Error{Err: &document.Error{Path: fmt.Sprintf("deployment[%d].model", i), Found: document.Quote(name) + " as the name of a folder" + holder(other), Expected: "a free name without slashes"}}
 				}
 				takenNames[name] = d.Key().String()
 			}

@@ -8,10 +8,11 @@ import (
 	"inferplan/export"
 	"inferplan/export/llmserver"
 	"inferplan/formats"
+	"inferplan/formats/usage"
 )
 
-// New returns the target.
-func New() *export.Target {
+// Target returns the target.
+func Target() *export.Target {
 	loraRank := 0
 	return llmserver.NewTarget(llmserver.Engine{
 		Name: "vllm", Summary: "Servers of vLLM for a plan of language models",
@@ -30,7 +31,7 @@ a server for each, of which all but one sleep.`,
 				return nil, err
 			}
 			if loraRank < 0 {
-				return nil, llmserver.UsageErrorf("--lora-rank: found %d, expected 1 or more", loraRank)
+				return nil, usage.Errorf("--lora-rank: found %d, expected 1 or more", loraRank)
 			}
 			return llmserver.SleepingProcesses(in, func(m *llmserver.Model) llmserver.Process { return server(in, m, loraRank) }), nil
 		},

@@ -1,6 +1,8 @@
 package document
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"reflect"
@@ -45,4 +47,17 @@ func ReadJSON(r io.Reader, name, expected string, maxBytes int64, fields Fields,
 		}
 	}
 	return nil
+}
+
+// FaultOfJSON says what package json found wrong with a text of another tool: "a string in the field rate".
+func FaultOfJSON(err error) string {
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && e.Field != "" {
+		return fmt.Sprintf("a %s in the field %s", e.Value, e.Field)
+	} else if ok {
+		return "a " + e.Value
+	}
+	if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		return "the field " + field
+	}
+	return "a text that is no JSON, or was cut off"
 }

@@ -1,7 +1,7 @@
 package blocks
 
 import (
-	"os"
+	"io"
 	"path/filepath"
 
 	"github.com/spf13/pflag"
@@ -32,8 +32,8 @@ cuts:    model,after_block,bytes_fp16_batch1`,
 		},
 		Import: func(r *importers.Run) error {
 			var profile *formats.Profile
-			if err := importers.ReadFile(latency, "latencies", func(times *os.File) error {
-				return importers.ReadFile(cuts, "cut sizes", func(sizes *os.File) (err error) {
+			if err := importers.ReadFile(latency, "latencies", func(times io.Reader) error {
+				return importers.ReadFile(cuts, "cut sizes", func(sizes io.Reader) (err error) {
 					profile, err = blocks.Read(times, latency, sizes, cuts, models, filepath.Base(latency))
 					return err
 				})

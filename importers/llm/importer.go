@@ -2,7 +2,7 @@ package llm
 
 import (
 	"cmp"
-	"os"
+	"io"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -92,7 +92,7 @@ func (o *llmImport) importLLMs(r *importers.Run) error {
 	}
 	var set llmruns.Set
 	for _, name := range files {
-		if err := importers.ReadFile(name, "measurements", func(f *os.File) error { return set.Read(f, name) }); err != nil {
+		if err := importers.ReadFile(name, "measurements", func(f io.Reader) error { return set.Read(f, name) }); err != nil {
 			return err
 		}
 	}

@@ -3,7 +3,7 @@ package perfanalyzer
 import (
 	"cmp"
 	"fmt"
-	"os"
+	"io"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -73,7 +73,7 @@ func (o *tableImport) importTables(r *importers.Run) error {
 	p := &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{}, Models: []formats.ProfileModel{}}
 	for _, path := range files {
 		var times []batchTime
-		if err := importers.ReadFile(path, "the table", func(f *os.File) (err error) { times, err = readTimes(f, path); return err }); err != nil {
+		if err := importers.ReadFile(path, "the table", func(f io.Reader) (err error) { times, err = readTimes(f, path); return err }); err != nil {
 			return err
 		}
 		for _, x := range times {

@@ -3,7 +3,7 @@ package pipeline
 import (
 	"cmp"
 	"fmt"
-	"os"
+	"io"
 	"path/filepath"
 	"strings"
 
@@ -34,7 +34,7 @@ func Importer() *importers.Importer {
 		Import: func(r *importers.Run) error {
 			file := r.Args[0]
 			var app formats.Application
-			err := importers.ReadFile(file, "the list of modules", func(f *os.File) (err error) { app, err = Read(f, file); return err })
+			err := importers.ReadFile(file, "the list of modules", func(f io.Reader) (err error) { app, err = Read(f, file); return err })
 			if err != nil {
 				return err
 			}

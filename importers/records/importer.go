@@ -2,7 +2,7 @@ package records
 
 import (
 	"fmt"
-	"os"
+	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -72,7 +72,7 @@ func (o *recordsImport) importRecords(r *importers.Run) error {
 	file := r.Args[0]
 	o.Models, o.Source = rows, filepath.Base(file)
 	var rec *formats.Records
-	if err := importers.ReadFile(file, "records", func(f *os.File) (err error) { rec, err = records.Read(f, file, o.Options); return err }); err != nil {
+	if err := importers.ReadFile(file, "records", func(f io.Reader) (err error) { rec, err = records.Read(f, file, o.Options); return err }); err != nil {
 		return err
 	}
 	for i, n := range names {

@@ -56,7 +56,7 @@ const maxQuery = 1 << 28
 func readPrometheus(f *csvfile.File, o Options) (*Log, error) {
 	var q rangeQuery
 	if err := json.NewDecoder(io.LimitReader(f, maxQuery)).Decode(&q); err != nil {
-		return nil, &document.Error{File: f.Name, Found: "no answer of Prometheus: " + err.Error(), Expected: prometheusName}
+		return nil, &document.Error{File: f.Name, Found: document.FaultOfJSON(err), Expected: prometheusName}
 	}
 	fail := func(i int, found, expected string) error {
 		return &document.Error{File: f.Name, Path: fmt.Sprintf("data.result[%d]", i), Found: found, Expected: expected}

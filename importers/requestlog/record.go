@@ -150,7 +150,7 @@ func eachRecord(f *csvfile.File, l *layout, add func(*record) error) (unreadable
 				}
 			}
 		} else if r.object, err = parseObject(line); err != nil {
-			return 0, r.fail("", "a line that is no JSON object: "+err.Error(), "a JSON object a line")
+			return 0, r.fail("", document.FaultOfJSON(err), "a JSON object a line")
 		}
 		if err := add(&r); err != nil {
 			return 0, err

@@ -160,7 +160,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 		"TIMESTAMP,ContextTokens,GeneratedTokens\nsoon,1,1\n":                                      `log:2:1: TIMESTAMP: found the text "soon"`,
 		"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,x,1\n":                       "log:2:1: ContextTokens",
 		"TIMESTAMP,ContextTokens,GeneratedTokens\n":                                                "without a request",
-		"{\"timestamp\":1,\"input_length\":1,\"output_length\":1}\n{":                              "log:2:1: found a line that is no JSON object",
+		"{\"timestamp\":1,\"input_length\":1,\"output_length\":1}\n{":                              "log:2:1: found a text that is no JSON",
 		"{\"session_id\":\"a\",\"delay\":1,\"input_length\":1,\"output_length\":1}\n":              "found no time",
 		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"2e6"],[2,"9e6"]]}]}}`: "rates that make 1.1e+07 requests",
 		`{"data":{"resultType":"matrix","result":[]}}`:                                             "data.result[0]",

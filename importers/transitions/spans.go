@@ -104,7 +104,7 @@ func ReadSpans(r io.Reader, name, application string, recorder *Recorder) (trace
 		if err := d.Decode(&doc); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
-			return 0, &document.Error{File: name, Path: fmt.Sprintf("document %d", n), Found: err.Error(), Expected: "spans as OTLP writes them in JSON: resourceSpans"}
+			return 0, &document.Error{File: name, Path: fmt.Sprintf("document %d", n), Found: document.FaultOfJSON(err), Expected: "spans as OTLP writes them in JSON: resourceSpans"}
 		}
 		for i := range doc.ResourceSpans {
 			for k := range doc.ResourceSpans[i].ScopeSpans {

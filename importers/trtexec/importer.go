@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"os"
+	"io"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -325,7 +325,7 @@ func (o *trtexecImport) readRun(r *importers.Run, text string) (*profiler.TRTExe
 // each once.
 func (o *trtexecImport) readPart(r *importers.Run, run *profiler.TRTExecRun, what, path string) error {
 	var unknown []string
-	err := importers.ReadFile(path, map[string]string{"times": "times", "profile": "layers"}[what], func(f *os.File) (err error) {
+	err := importers.ReadFile(path, map[string]string{"times": "times", "profile": "layers"}[what], func(f io.Reader) (err error) {
 		if what == "times" {
 			run.Times, unknown, err = trtexec.ReadTimes(f, path)
 		} else {

@@ -8,6 +8,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner/remeasure"
+	"inferplan/policy"
 )
 
 // The iterations of a language model take the factor that a server saw, if that is of enough work and differs by more than
@@ -45,5 +46,33 @@ func TestIterationsTakeFactors(t *testing.T) {
 	}
 	if profile.LLMs[0].Instances[0].Iteration != iteration || profile.LLMs[0].Instances[0].OneBatch.TokenUS != 400 {
 		t.Error("the profile itself was changed")
+	}
+}
+
+// Loads between the shortest and the longest planned time are as planned. Others change the times of loads, not those of
+// unloads.
+func TestLoadsTakeFactors(t *testing.T) {
+	tables := &policy.Tables{Networks: []policy.Network{
+		{Name: "m", LoadTimes: [][2]time.Duration{{100 * ms, 400 * ms}, {200 * ms, 0}}}, {Name: "n"}, {Name: "o", LoadTimes: [][2]time.Duration{{100 * ms, 400 * ms}}},
+	}}
+	profile := &formats.Profile{Models: []formats.ProfileModel{{Model: "m", Loads: []formats.DeviceLoad{{Device: "L4", ModelLoads: formats.ModelLoads{ColdUS: 400, WarmUS: 100, UnloadUS: 7}}}}}}
+	for _, c := range []struct {
+		mean  time.Duration
+		loads int
+		text  string
+		cold  document.Micros
+	}{
+		{300 * ms, 10, "as long as profiled", 0}, {800 * ms, 9, "9, of at least 10", 0}, {800 * ms, 10, "2.00 times", 800}, {50 * ms, 30, "0.50 times", 200},
+	} {
+		paces := remeasure.LoadPaces(tables, [][]time.Duration{repeated(c.mean, c.loads), repeated(ms, 50)})
+		if len(paces) != 1 || !strings.Contains(paces[0].String(), c.text) {
+			t.Errorf("%v: %v, expected %q", c.mean, paces, c.text)
+		}
+		changed := remeasure.WithLoads(profile, paces)
+		if (changed == nil) != (c.cold == 0) {
+			t.Errorf("%v: changed %v", c.mean, changed != nil)
+		} else if changed != nil && (changed.Models[0].Loads[0].ColdUS != c.cold || changed.Models[0].Loads[0].UnloadUS != 7 || profile.Models[0].Loads[0].ColdUS != 400) {
+			t.Errorf("%v: %+v, and before %+v", c.mean, changed.Models[0].Loads[0], profile.Models[0].Loads[0])
+		}
 	}
 }

@@ -90,7 +90,7 @@ func (s *Set) readBenches(in io.Reader, name string) error {
 		if err := d.Decode(&doc); errors.Is(err, io.EOF) && count > 0 {
 			break
 		} else if err != nil {
-			return &document.Error{File: name, Found: "no result of a benchmark: " + err.Error(), Expected: "a JSON object"}
+			return &document.Error{File: name, Found: document.FaultOfJSON(err), Expected: "the result of a benchmark, a JSON object"}
 		}
 		count++
 		i := slices.IndexFunc(benches, func(b bench) bool {

@@ -71,7 +71,7 @@ func TestReadSaysWhatIsWrong(t *testing.T) {
 		"model,gpu,tp,phase,batch,new_tokens_per_seq,context_tokens,latency_ms\nm,g,1,decode,1.5,1,1,1\n": {"f.csv:2", "batch", "whole number"},
 		"model,gpu,tp,phase,batch,new_tokens_per_seq,context_tokens,latency_ms\nm,g,1,decode,1,1,1,NaN\n": {"f.csv:2", "latency_ms", "NaN"},
 		"model,gpu,tp,phase,batch,new_tokens_per_seq,context_tokens,latency_ms\n,g,1,decode,1,1,1,1\n":    {"f.csv:2", "without model or gpu"},
-		"{": {"f.csv", "no result of a benchmark"},
+		"{": {"f.csv", "the result of a benchmark"},
 		`{"model_id": "m", "completed": 5, "total_input_tokens": 50, "total_output_tokens": 50, "median_itl_ms": 3}`:   {"max_concurrency", "--max-concurrency"},
 		`{"model_id": "m", "completed": 5, "total_input_tokens": 50, "total_output_tokens": 50, "max_concurrency": 2}`: {"median_itl_ms", "itl"},
 		`{"model_id": "m", "completed": 0, "total_input_tokens": 50, "total_output_tokens": 50, "max_concurrency": 2}`: {"completed", "0 requests"},
@@ -108,7 +108,7 @@ func TestReadRequests(t *testing.T) {
 		"request,input_tokens,output_tokens,queued_s,scheduled_s,first_token_s,last_token_s\na,1,1,5,5,4,6\n": "r:2:1: found queued at 5, first token at 4",
 		"request,input_tokens,output_tokens,queued_s,scheduled_s,first_token_s\na,1,1,5,5,4\n":                "no column last_token_s",
 		`{"request_id": "a", "input_toks": 0, "output_toks": 2}`:                                              "r:1:1: found 0 tokens in",
-		"{\"request_id\": \"a\", \"input_toks\": 1, \"output_toks\": 2}\n{":                                   "r:2:1: a line that is no JSON",
+		"{\"request_id\": \"a\", \"input_toks\": 1, \"output_toks\": 2}\n{":                                   "r:2:1: found a text that is no JSON",
 	} {
 		if _, err := ReadRequests(strings.NewReader(text), "r"); err == nil || !strings.Contains(err.Error(), w) {
 			t.Errorf("%q: %v, want %q", text, err, w)
@@ -129,7 +129,7 @@ func TestReadMeta(t *testing.T) {
 		`"num_gpu_blocks": 2588`: {`"num_gpu_blocks": null`, "kv_cache.num_gpu_blocks: found the number 0"},
 		`"block_size": 16`:       {`"block_size": 0, "num_kv_tokens": 5`, "kv_cache.block_size"},
 		`"max_num_seqs": 128`:    {`"max_num_seqs": -1`, "engine_kwargs.max_num_seqs"},
-		`{"model"`:               {`["model"`, "no meta.json"},
+		`{"model"`:               {`["model"`, "expected the meta.json"},
 	} {
 		if _, err := ReadMeta(strings.NewReader(strings.Replace(goodMeta, was, is[0], 1)), "meta.json", 0); err == nil || !strings.Contains(err.Error(), is[1]) {
 			t.Errorf("%s: %v, want %q", is[0], err, is[1])

@@ -88,7 +88,7 @@ type config struct {
 func ReadLayers(in io.Reader, name string) (Layers, error) {
 	var f config
 	if err := json.NewDecoder(io.LimitReader(in, 1<<24)).Decode(&f); err != nil {
-		return Layers{}, &document.Error{File: name, Found: "no config.json of a model: " + err.Error(), Expected: "a JSON object with num_hidden_layers and hidden_size"}
+		return Layers{}, &document.Error{File: name, Found: document.FaultOfJSON(err), Expected: "the config.json of a model, a JSON object with num_hidden_layers and hidden_size"}
 	}
 	path := ""
 	if f.Text != nil && f.Layers == 0 {

@@ -57,7 +57,7 @@ const defaultBlock = 16
 func ReadMeta(in io.Reader, name string, kvTokens int64) (*Meta, error) {
 	var f metaFile
 	if err := json.NewDecoder(io.LimitReader(in, 1<<24)).Decode(&f); err != nil {
-		return nil, &document.Error{File: name, Found: "no meta.json of a server: " + err.Error(), Expected: "a JSON object with engine_kwargs and kv_cache"}
+		return nil, &document.Error{File: name, Found: document.FaultOfJSON(err), Expected: "the meta.json of a server, a JSON object with engine_kwargs and kv_cache"}
 	}
 	m := &Meta{
 		Model: f.Model[strings.LastIndex(f.Model, "/")+1:], Version: f.Version, Device: device(f.Hardware.Device),
@@ -156,7 +156,7 @@ func requestLines(f io.Reader, name string) ([]ServedRequest, error) {
 		}
 		var r ServedRequest
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			return nil, &document.Error{File: name, Line: n, Column: 1, Found: "a line that is no JSON object of a request: " + err.Error()}
+			return nil, &document.Error{File: name, Line: n, Column: 1, Found: document.FaultOfJSON(err), Expected: goodRequest}
 		}
 		if problem := r.check(); problem != "" {
 			return nil, &document.Error{File: name, Line: n, Column: 1, Found: problem, Expected: goodRequest}

@@ -1,7 +1,7 @@
 package exchange
 
 import (
-	"os"
+	"io"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -38,6 +38,6 @@ func (o *Flags) Exchange(f *pflag.FlagSet) (*llmrun.Exchange, error) {
 		return nil, usage.Errorf("--link-gbps %g --link-us %g --model-config %q: expected --link-gbps from .001 to 1e6, --link-us from 0 to 1e6, and a file: all-reduces take the three together", o.gbps, o.step, o.config)
 	}
 	x := &llmrun.Exchange{Links: llmruns.LinkSpecs{GBps: o.gbps, Latency: time.Duration(o.step * 1e3)}}
-	err := importers.ReadFile(o.config, "the model's config", func(f *os.File) (err error) { x.Layers, err = llmruns.ReadLayers(f, o.config); return err })
+	err := importers.ReadFile(o.config, "the model's config", func(f io.Reader) (err error) { x.Layers, err = llmruns.ReadLayers(f, o.config); return err })
 	return x, err
 }
