@@ -149,7 +149,7 @@ func TestEngines(t *testing.T) {
 	}
 }
 
-// served returns a server of a plan in a ConfigMap, and its workers.
+// servedText returns a server of a plan in a ConfigMap, and its workers.
 func servedText(planText, workers string) string {
 	return fmt.Sprintf(`{apiVersion: v1, kind: List, items: [
 {apiVersion: v1, kind: ConfigMap, metadata: {name: p}, data: {plan.json: %q}},
@@ -162,12 +162,17 @@ func worker(kind string, replicas, count int) string {
 	return fmt.Sprintf(`{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: w-%s}, spec: {replicas: %d, template: {spec: {containers: [{command: [sh, -c, "exec plan worker --join s-0.s:8003 --device %s --count %d"]}]}}}}`, strings.ToLower(kind), replicas, kind, count)
 }
 
-// readServed returns the plan that manifests serve.
+// readServed returns the plan that manifests serve, or nil if they have no server.
 func readServed(text string) (*served, error) {
 	c := &cluster{}
 	if err := c.read("file", text); err != nil {
 		return nil, err
 	}
+	return servedBy(c)
+}
+
+// servedBy returns the plan that objects serve, or nil if there is no server.
+func servedBy(c *cluster) (*served, error) {
 	workloads, err := c.workloads()
 	if err != nil {
 		return nil, err
