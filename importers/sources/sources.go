@@ -3,6 +3,7 @@ package sources
 import (
 	"inferplan/importers"
 	"inferplan/importers/blocks"
+	"inferplan/importers/kubernetes"
 	"inferplan/importers/llm"
 	"inferplan/importers/perfanalyzer"
 	"inferplan/importers/pipeline"
@@ -29,5 +30,6 @@ func All() []*importers.Importer {
 		transitions.Importer(),
 		workload.Importer(),
 		triton.Importer(),
+		kubernetes.Importer(),
 	}
 }

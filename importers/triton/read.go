@@ -21,7 +21,6 @@ type reader struct {
 // part is a model of a repository, with its instances.
 type part struct {
 	triton.Model
-	host      *triton.Host
 	identity  identity
 	batch     int
 	instances []instances
@@ -41,12 +40,39 @@ func Read(dir string, profile *formats.Profile, cluster *formats.Cluster) (obser
 
 // deployment returns what repositories deploy, with notes. Errors name dir as the folder of the repositories.
 func deployment(dir string, repositories []triton.Repository, profile *formats.Profile, cluster *formats.Cluster) (observed []formats.Deployed, notes []string, err error) {
+	var servers []Server
+	for i := range repositories {
+		host := triton.OneHost(cluster.Pools)
+		if name := repositories[i].Host; name != "" {
+			hosts := triton.Hosts(cluster.Pools, cluster.Host == formats.HostShared)
+			named := document.First(hosts, func(h *triton.Host) bool { return h.Name == name })
+			if named == nil {
+				names := document.Map(hosts, func(h *triton.Host) string { return h.Name })
+				return nil, nil, &document.Error{File: dir, Found: "a repository in the folder " + document.Quote(name), Expected: "folders that are named as the cluster's hosts: " + document.List(names),
+					Hint: "import one repository with a cluster of its machine"}
+			}
+			host = *named
+		}
+		servers = append(servers, Server{Host: host, Models: repositories[i].Models})
+	}
+	return ReadServers(servers, profile, cluster)
+}
+
+// Server is a server that runs: the devices that it sees, in its order, and the models that it loads.
+type Server struct {
+	Host   triton.Host
+	Models []triton.Model
+	Group  string // parts of a model are stages of one pipeline within a group of servers
+}
+
+// ReadServers returns what servers deploy on devices of the cluster, as Read does.
+func ReadServers(servers []Server, profile *formats.Profile, cluster *formats.Cluster) (observed []formats.Deployed, notes []string, err error) {
 	r := &reader{profile: profile, onCPU: map[triton.Device]int{}}
 	for _, p := range cluster.Pools {
 		r.pools = append(r.pools, p.WithDefaults())
 	}
-	for i := range repositories {
-		if err := r.readRepository(dir, &repositories[i], cluster); err != nil {
+	for i := range servers {
+		if err := r.readServer(&servers[i]); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -55,29 +81,21 @@ func deployment(dir string, repositories []triton.Repository, profile *formats.P
 	return observed, r.notes, err
 }
 
-// readRepository reads the models of one server: which part of which model each is, and where its instances are.
-func (r *reader) readRepository(dir string, repository *triton.Repository, cluster *formats.Cluster) error {
-	host := triton.OneHost(cluster.Pools)
-	if repository.Host != "" {
-		hosts := triton.Hosts(cluster.Pools, cluster.Host == formats.HostShared)
-		i := slices.IndexFunc(hosts, func(h triton.Host) bool { return h.Name == repository.Host })
-		if i < 0 {
-			names := document.Map(hosts, func(h *triton.Host) string { return h.Name })
-			return &document.Error{File: dir, Found: "a repository in the folder " + document.Quote(repository.Host), Expected: "folders that are named as the cluster's hosts: " + document.List(names),
-				Hint: "import one repository with a cluster of its machine"}
-		}
-		host = hosts[i]
-	}
-	identities, err := r.identities(repository.Models)
+// readServer reads the models of one server: which part of which model each is, and where its instances are.
+func (r *reader) readServer(s *Server) error {
+	identities, err := r.identities(s.Models)
 	if err != nil {
 		return err
 	}
-	for _, m := range repository.Models {
+	for _, m := range s.Models {
 		if m.Config.GetEnsembleScheduling() != nil {
 			continue
 		}
-		p := &part{Model: m, host: &host, identity: identities[m.Config.Name], batch: r.batchOf(&m)}
-		if p.instances, err = r.instancesOf(&m, &host); err != nil {
+		p := &part{Model: m, identity: identities[m.Config.Name], batch: r.batchOf(&m)}
+		if p.identity.pipeline != "" {
+			p.identity.pipeline += " of " + s.Group
+		}
+		if p.instances, err = r.instancesOf(&m, &s.Host); err != nil {
 			return err
 		}
 		r.parts = append(r.parts, p)

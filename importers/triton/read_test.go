@@ -141,3 +141,36 @@ func FuzzDeployment(f *testing.F) {
 		}
 	})
 }
+
+// The parts of a model on servers of different groups are pipelines of their own, and those of one group are one.
+func TestGroupsOfServers(t *testing.T) {
+	var models []triton.Model
+	for name, text := range map[string]string{"m": fmt.Sprintf(parts, "b"), "head": "max_batch_size: 4", "tail": "max_batch_size: 4"} {
+		config, err := triton.ParseConfig(name, []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.Name = name
+		models = append(models, triton.Model{File: name, Config: config})
+	}
+	var servers []Server
+	for _, s := range []struct {
+		pool, number int
+		group        string
+	}{{0, 0, "a"}, {0, 1, "a"}, {1, 0, "b"}} {
+		servers = append(servers, Server{triton.Host{GPUs: []triton.Device{{Pool: s.pool, Number: s.number}}}, models, s.group})
+	}
+	observed, _, err := ReadServers(servers, profile, cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for _, p := range observed[0].Pipelines {
+		for _, s := range p.Stages {
+			got += fmt.Sprintf("%s %v; ", s.Device, s.Placement)
+		}
+	}
+	if expected := "L4 [{0 1 2}]; L4 [{0 1 2}]; T4 [{0 1 1}]; T4 [{0 1 1}]; "; len(observed) != 1 || got != expected {
+		t.Errorf("%s, expected %s", got, expected)
+	}
+}

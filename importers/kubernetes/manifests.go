@@ -1,0 +1,280 @@
+package kubernetes
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"inferplan/formats"
+	"inferplan/formats/csvfile"
+	"inferplan/formats/document"
+	"inferplan/importers"
+)
+
+// object is an object of Kubernetes.
+type object struct {
+	value
+	kind, namespace, name string
+}
+
+// String returns the object as kubectl calls it.
+func (o *object) String() string { return strings.ToLower(o.kind) + "/" + o.name }
+
+// podKind is a kind of objects that have pods.
+type podKind struct {
+	kind     string
+	spec     string // path of the specification of a pod
+	replicas string // path of their number; empty if it is one
+	required bool   // the number has no default
+}
+
+// podKinds are the kinds of which pods are read. Replicas are one by default.
+var podKinds = []podKind{
+	{kind: "Deployment", spec: "spec.template.spec", replicas: "spec.replicas"},
+	{kind: "StatefulSet", spec: "spec.template.spec", replicas: "spec.replicas"},
+	{kind: "ReplicaSet", spec: "spec.template.spec", replicas: "spec.replicas"},
+	{kind: "DaemonSet", spec: "spec.template.spec", replicas: "status.desiredNumberScheduled", required: true},
+	{kind: "Pod", spec: "spec"},
+	{kind: "InferenceService", spec: "spec.predictor", replicas: "spec.predictor.minReplicas"},
+}
+
+// cluster has the objects of files of manifests.
+type cluster struct {
+	objects []*object
+	plans   []plan // documents among the files
+	notes   []string
+}
+
+// plan is the text of a plan's document.
+type plan struct{ name, text string }
+
+// maxFile is the most bytes of a file that are read.
+const maxFile = 64 << 20
+
+// readFiles reads files, folders and standard input.
+func readFiles(args []string) (*cluster, error) {
+	paths, err := importers.FilesOf(args, ".yaml", ".yml", ".json")
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{}
+	for _, path := range paths {
+		f, err := csvfile.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+		if closeErr := f.Close(); err == nil {
+			err = closeErr
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", f.Name, err)
+		}
+		if len(text) > maxFile {
+			return nil, &document.Error{File: f.Name, Found: "more than " + document.Bytes(maxFile).String(), Expected: "manifests of Kubernetes", Hint: "select the objects: kubectl get -n NAMESPACE -l LABEL=VALUE"}
+		}
+		if err := c.read(f.Name, string(text)); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// read adds the objects of a text.
+func (c *cluster) read(name, text string) error {
+	src := &source{file: name}
+	documents, err := parseYAML(src, strings.TrimPrefix(text, "\ufeff"))
+	if err != nil {
+		return err
+	}
+	for _, d := range documents {
+		if d.node.Kind == yaml.MappingNode && d.field("format").exists() && !d.field("apiVersion").exists() {
+			c.addDocument(d, text)
+			continue
+		}
+		if err := c.addManifest(d, false); err != nil {
+			return err
+		}
+	}
+	return src.err
+}
+
+// addDocument adds a document of ours if it is a plan.
+func (c *cluster) addDocument(d value, text string) {
+	if format := d.field("format").text(); strings.HasPrefix(format, "inferplan."+formats.KindPlan+"/") {
+		c.plans = append(c.plans, plan{d.file, text})
+	} else if !strings.HasPrefix(format, "inferplan.") {
+		d.fail("an object without apiVersion", "a manifest of Kubernetes", "")
+	}
+}
+
+// addManifest adds an object, or the objects of a list.
+func (c *cluster) addManifest(d value, inList bool) error {
+	o := &object{d, d.field("kind").text(), d.field("metadata.namespace").text(), d.field("metadata.name").text()}
+	if o.err != nil {
+		return o.err
+	}
+	switch {
+	case o.kind == "" || d.field("apiVersion").text() == "":
+		return d.fail("an object without apiVersion and kind", "a manifest of Kubernetes", "give files with manifests alone, or what kubectl get -o yaml prints")
+	case o.kind == "List" && inList:
+		return d.fail("a List in a List", "objects", "")
+	case o.kind == "List":
+		for _, item := range d.field("items").items() {
+			if !item.exists() {
+				return item.fail("nothing", "an object", "")
+			}
+			if err := c.addManifest(item, true); err != nil {
+				return err
+			}
+		}
+		return d.err
+	case o.kind == "Kustomization":
+		return c.noteChanges(d)
+	case strings.HasPrefix(d.field("apiVersion").text(), "kustomize.config.k8s.io/"):
+		return d.err // a component changes nothing that is read
+	case o.name == "":
+		return d.field("metadata.name").fail("nothing", "the name of the "+o.kind, "")
+	}
+	if other := c.find(o.kind, o.namespace, o.name); other != nil {
+		return d.fail(o.String()+", which is also in "+other.file, "each object once", "give either the manifests or what kubectl prints")
+	}
+	c.objects = append(c.objects, o)
+	return d.err
+}
+
+// noteChanges notes what a kustomization changes, which is not read.
+func (c *cluster) noteChanges(d value) error {
+	for _, name := range []string{"patches", "patchesStrategicMerge", "patchesJson6902", "replicas"} {
+		if f := d.field(name); f.exists() {
+			c.notes = append(c.notes, fmt.Sprintf("%s: its %s are not applied: give what kubectl kustomize prints to have them", d.file, name))
+		}
+	}
+	return d.err
+}
+
+// find returns the object of a kind and name, or nil.
+func (c *cluster) find(kind, namespace, name string) *object {
+	i := slices.IndexFunc(c.objects, func(o *object) bool { return o.kind == kind && o.namespace == namespace && o.name == name })
+	if i < 0 {
+		return nil
+	}
+	return c.objects[i]
+}
+
+// workload is an object with pods that run a model server.
+type workload struct {
+	*object
+	pods      value // their specification
+	replicas  value
+	count     int // of pods
+	container value
+	engine    *engine
+	words     []string // of its command
+}
+
+// workloads returns the objects with pods of model servers, in the order of the files. Those whose controller is among
+// the objects, and those that have ended, are left out.
+func (c *cluster) workloads() (list []*workload, err error) {
+	for _, o := range c.objects {
+		kind := document.First(podKinds, func(k *podKind) bool { return k.kind == o.kind })
+		if kind == nil {
+			if err := o.checkUnreadKind(); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if phase := o.field("status.phase").text(); c.hasController(o) || phase == "Succeeded" || phase == "Failed" {
+			continue
+		}
+		w := &workload{object: o, pods: o.field(kind.spec), count: 1}
+		if !w.setContainer() {
+			if o.err != nil {
+				return nil, o.err
+			}
+			continue
+		}
+		if kind.replicas != "" {
+			w.replicas = o.field(kind.replicas)
+			w.count = w.replicas.count(1)
+			if kind.required && !w.replicas.exists() {
+				w.replicas.fail("nothing", "the number of pods of the "+o.kind, "give what kubectl get -o yaml prints")
+			}
+		}
+		if o.err != nil {
+			return nil, o.err
+		}
+		c.noteReady(w)
+		list = append(list, w)
+	}
+	return list, nil
+}
+
+// hasController reports whether the object that made this one is among the objects. ReplicaSets between a Deployment and
+// its pods need not be.
+func (c *cluster) hasController(o *object) bool {
+	for _, owner := range o.field("metadata.ownerReferences").items() {
+		kind, name := owner.field("kind").text(), owner.field("name").text()
+		if c.find(kind, o.namespace, name) != nil {
+			return true
+		}
+		if i := strings.LastIndexByte(name, '-'); kind == "ReplicaSet" && i > 0 && c.find("Deployment", o.namespace, name[:i]) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// setContainer sets the container that runs a model server, or returns false if there is none. Two are an error.
+func (w *workload) setContainer() bool {
+	for _, container := range w.pods.field("containers").items() {
+		words := wordsOf(container)
+		e := engineOf(container.field("image").text(), words)
+		switch {
+		case e == nil:
+		case w.engine != nil:
+			container.fail(e.name+" beside "+w.engine.name, "one model server in a pod", "")
+		default:
+			w.container, w.engine, w.words = container, e, words
+		}
+	}
+	return w.engine != nil
+}
+
+// noteReady notes pods that are not ready where the cluster says so.
+func (c *cluster) noteReady(w *workload) {
+	status := w.field("status")
+	if w.replicas.exists() && status.field("replicas").exists() {
+		if ready := status.field("readyReplicas").count(0); ready < w.count {
+			c.notes = append(c.notes, fmt.Sprintf("%s: %d of %d pods are ready; planned with all", w, ready, w.count))
+		}
+	}
+}
+
+// checkUnreadKind returns an error if an object of a kind that is not read has a container of a model server.
+func (o *object) checkUnreadKind() error {
+	e := engineBelow(o.node)
+	if e == nil {
+		return o.err
+	}
+	kinds := document.Map(podKinds, func(k *podKind) string { return k.kind })
+	return o.fail(o.String()+", which runs "+e.name, "objects of the kinds "+document.List(kinds), "leave it out of the files, or give its pods: kubectl get pods -o yaml")
+}
+
+// engineBelow returns the model server of a container anywhere in a value, or nil.
+func engineBelow(n *yaml.Node) *engine {
+	for i, child := range n.Content {
+		if n.Kind == yaml.MappingNode && i%2 == 1 && n.Content[i-1].Value == "image" && child.Kind == yaml.ScalarNode {
+			if e := engineOf(child.Value, nil); e != nil {
+				return e
+			}
+		}
+		if e := engineBelow(child); e != nil {
+			return e
+		}
+	}
+	return nil
+}
