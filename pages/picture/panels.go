@@ -149,7 +149,7 @@ func drawPlots(plots []*plot.Plot, canvas draw.Canvas) {
 	for i, p := range plots {
 		rows[i] = []*plot.Plot{p}
 	}
-	canvases := plot.Align(rows, draw.Tiles{Rows: len(plots), Cols: 1, PadY: vg.Points(8), PadTop: vg.Points(4), PadLeft: vg.Points(6)}, canvas)
+	canvases := plot.Align(rows, draw.Tiles{Rows: len(plots), Cols: 1, PadY: vg.Points(8), PadTop: vg.Points(4), PadLeft: vg.Points(6), PadRight: vg.Points(12)}, canvas)
 	for i, p := range plots {
 		p.Draw(canvases[i][0])
 	}
