@@ -12,6 +12,7 @@
 //	profiler   engines measured into profiles           engine, formats
 //	importers  files of other tools into documents       engine, formats, planner, policy, profiler
 //	policy     decisions at run time                    formats, solver/stoch
+//	pages      pages and pictures for people             formats
 //	sim        virtual time                             policy, formats
 //	planner    documents in, plan out                   solver, sim, policy, formats, cputime
 //	executor   wall-clock time                          engine, policy, formats

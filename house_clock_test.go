@@ -30,6 +30,7 @@ var calendar = map[string]string{
 	"executor/turn/stats.go":                "when a model answered last, shown",
 	"engine/worker/process_linux.go":        "a moment in the past, which ends reading",
 	"engine/worker/secrets.go":              "certificates",
+	"formats/outcomes/outcomes.go":          "times of a run as dates of 1970, for vegeta",
 	"profiler/file.go":                      "whether a file has changed",
 	"profiler/llmserver/run.go":             "a number for prompts that no cache has",
 }

@@ -20,14 +20,15 @@ const module = "inferplan"
 // own. A folder that is not listed must hold no Go code.
 var doors = map[string][]string{
 	".":         {},
-	"bench":     {"cmd", "cputime", "engine", "executor", "export", "formats", "importers", "planner", "policy", "profiler", "sim", "solver", "testkit"},
-	"cmd":       {"bench", "cputime", "engine", "executor", "export", "formats", "importers", "planner", "policy", "profiler", "sim", "solver"},
+	"bench":     {"cmd", "cputime", "engine", "executor", "export", "formats", "importers", "pages", "planner", "policy", "profiler", "sim", "solver", "testkit"},
+	"cmd":       {"bench", "cputime", "engine", "executor", "export", "formats", "importers", "pages", "planner", "policy", "profiler", "sim", "solver"},
 	"cputime":   {},
 	"engine":    {"formats"},
 	"executor":  {"engine", "policy", "formats"},
 	"export":    {"engine", "formats"},
 	"formats":   {},
 	"importers": {"engine", "formats", "planner", "policy", "profiler"},
+	"pages":     {"formats"},
 	"planner":   {"cputime", "solver", "sim", "policy", "formats"},
 	"policy":    {"formats", "solver/stoch"},
 	"profiler":  {"engine", "formats", "sim"},

@@ -13,6 +13,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"inferplan/formats"
@@ -217,7 +218,7 @@ func checkReplaceable(dir string) error {
 func (f *Folder) readme(target *Target, source *Source) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s: %s\n\nWritten by `plan export %s` from the plan `%s` (kind %s, %s %s).\n", target.Name, target.Summary, target.Name,
-		path.Base(filepath.ToSlash(source.Path)), source.Plan.Kind, source.Plan.Objective.Name, document.FormatFloat(source.Plan.Objective.Value))
+		path.Base(filepath.ToSlash(source.Path)), source.Plan.Kind, source.Plan.Objective.Name, formatNumber(source.Plan.Objective.Value))
 	for _, s := range f.Steps {
 		fmt.Fprintf(&b, "\n## %s\n", s.Title)
 		if s.Text != "" {
@@ -229,13 +230,16 @@ func (f *Folder) readme(target *Target, source *Source) string {
 	}
 	b.WriteString("\n## What the plan promises\n\n| model | SLO | kept by | rate planned |\n|---|---|---|---|\n")
 	for _, m := range source.Plan.ServedModels() {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s/s |\n", servedName(&m), m.SLOUS.D(), m.Percentile, document.FormatFloat(m.RPS))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s/s |\n", servedName(&m), m.SLOUS.D(), m.Percentile, formatNumber(m.RPS))
 	}
 	writeList(&b, "What the plan assumed", slices.Concat(source.Plan.Assumptions, f.Assumed))
 	writeList(&b, "What this export does not carry", f.Lost)
 	writeList(&b, "Warnings of the plan", source.Plan.Warnings)
 	return b.String()
 }
+
+// formatNumber writes a number with five digits, for people.
+func formatNumber(v float64) string { return strconv.FormatFloat(v, 'g', 5, 64) }
 
 // servedName returns the name of a served model, with its SLO class if it has one.
 func servedName(m *formats.Served) string {

@@ -124,6 +124,25 @@ type QueueQuantile struct {
 	AtUS  document.Micros `json:"at_us"`
 }
 
+// deviceParts returns the instances: each is on as many devices as its tensor parallelism says.
+func (q *QueuePlan) deviceParts(*Plan) []DevicePart {
+	var out []DevicePart
+	for i := range q.Instances {
+		n := &q.Instances[i]
+		label := n.Model
+		for _, other := range n.Models {
+			if other != n.Model {
+				label += " or " + other
+			}
+		}
+		if n.TensorParallel > 1 {
+			label += fmt.Sprintf(", over %d devices", n.TensorParallel)
+		}
+		out = append(out, DevicePart{Device: n.Device, First: n.FirstDevice, Count: max(n.TensorParallel, 1), Label: label, Share: 1})
+	}
+	return out
+}
+
 var queueKind = planKind{name: PlanQueue, section: (*QueuePlan)(nil), options: queueOptions, schema: schemaFile("plan.queue")}
 
 var queueOptions = []document.Option{

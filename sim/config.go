@@ -12,6 +12,15 @@ import (
 	"inferplan/policy"
 )
 
+// RequestEnd says how a request ended.
+type RequestEnd struct {
+	Model     int32 // index into the tables' models
+	ArrivedAt time.Duration
+	EndedAt   time.Duration
+	Deadline  time.Duration
+	Reason    string // the reason why it was dropped; empty if it was answered
+}
+
 // Config configures one run. Tables, Policy and Source are needed. The policy, the source
 // and the service must not be shared with other runs.
 type Config struct {
@@ -65,6 +74,8 @@ type Config struct {
 
 	// OnCompleted is called with every answered request, unless it is nil.
 	OnCompleted CompletedFunc
+	// OnEnded is called with the end of every request that the report counts, unless it is nil.
+	OnEnded func(RequestEnd)
 	// OnJudged is called with every answer of a language model to a request of its own, unless
 	// it is nil.
 	OnJudged JudgedFunc

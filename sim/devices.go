@@ -388,7 +388,7 @@ func (h *deviceHost) finishRun(entry *agendaEntry) {
 	// Write the run into the trace, if there is one. If the policy hears of the end later, the device goes on meanwhile.
 	batch := h.batches.at(entry.batchSlot())
 	if h.loop.trace != nil {
-		h.loop.trace.writeRun(entry.device, batch.model, batch.size, entry.start, h.agenda.now)
+		h.loop.trace.writeRun(entry.device, batch, entry.start, h.agenda.now)
 	}
 	if batch.reportDelay == 0 {
 		h.reportRun(entry)

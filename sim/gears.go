@@ -127,6 +127,7 @@ func (c *cascadeEnding) switchMode(gearIndex int32) error {
 		return fmt.Errorf("the policy switches to gear %d, which the plan does not have", gearIndex)
 	}
 	c.gear = gearIndex
+	c.loop.trace.writeCounter(c.loop.agenda.now, gearCounter, gearIndex)
 	c.totals.Switches++
 	return nil
 }

@@ -46,6 +46,8 @@ type ledger struct {
 	tasks     policy.TaskLedger
 	locations []taskLocation // by task
 	freeSlots []int32        // request slots
+	// ended is called with every request that ends, and with the reason if it was dropped. It may be nil.
+	ended func(request *request, endedAt time.Duration, reason string)
 }
 
 // typicalOpenRequests is the number of open requests that most runs do not exceed.
@@ -100,6 +102,9 @@ func (ledger *ledger) dropRequest(now time.Duration, requestSlot int32, reason p
 	}
 	request := &ledger.requests[requestSlot]
 	ledger.acc.Drop(request.model, request.arrivedAt, int(reason))
+	if ledger.ended != nil {
+		ledger.ended(request, now, reason.String())
+	}
 	ledger.releaseClientShare(now, request, reason == policy.ReasonDeadline || reason == policy.ReasonWorkerLost)
 	ledger.closeRequest(requestSlot)
 	return nil
@@ -108,6 +113,9 @@ func (ledger *ledger) dropRequest(now time.Duration, requestSlot int32, reason p
 // recordAnswer counts the answer to a request for the report and for its client's share.
 func (ledger *ledger) recordAnswer(request *request, answeredAt time.Duration) {
 	ledger.acc.Complete(request.model, request.arrivedAt, answeredAt, request.deadline)
+	if ledger.ended != nil {
+		ledger.ended(request, answeredAt, "")
+	}
 	ledger.releaseClientShare(answeredAt, request, answeredAt > request.deadline)
 }
 

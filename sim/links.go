@@ -154,7 +154,7 @@ func (network *linkNetwork) finishTransfer(entry *agendaEntry) {
 	if isUnderWay {
 		network.transferTimes.add(network.agenda.now - batch.readyAt)
 		if network.loop.trace != nil {
-			network.loop.trace.writeTransfer(entry.uplink(), entry.downlink, batch.model, batch.size, entry.start, network.agenda.now)
+			network.loop.trace.writeTransfer(entry.uplink(), entry.downlink, batch, entry.start, network.agenda.now)
 		}
 		network.host.queueRun(entry.batchSlot())
 	}

@@ -197,8 +197,9 @@ func (h *llmHost) startIteration(deviceIndex int32) {
 		return
 	}
 
-	// Count its time, tell the policy of the sequences that begin with it, and put its end on the agenda.
+	// Count its time and put it into the trace, tell the policy of the sequences that begin with it, and put its end on the agenda.
 	instance.busyTime += h.loop.cfg.countedSpan().overlap(timeSpan{h.agenda.now, h.agenda.now + duration})
+	h.loop.trace.addIteration(deviceIndex, instance.network, h.agenda.now, h.agenda.now+duration)
 	for _, batchSlot := range admittedSlots {
 		if sequence := h.sequenceOf(h.batches.members(batchSlot)[0]); sequence.firstIterationAt < 0 {
 			sequence.firstIterationAt = h.agenda.now

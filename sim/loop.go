@@ -86,6 +86,9 @@ func newLoop(ctx context.Context, cfg *Config) *loop {
 	if cfg.ChromeTrace != nil {
 		run.trace = newChromeTrace(cfg.ChromeTrace, tables)
 	}
+	if cfg.ChromeTrace != nil || cfg.OnEnded != nil {
+		run.ledger.ended = run.noteEnd
+	}
 	if tables.HandledEvents != 0 {
 		// HandledEvents has a bit for each kind of event that the policy handles; 0 means all.
 		run.ignoredKinds = ^tables.HandledEvents
@@ -319,6 +322,9 @@ func (l *loop) admitArrival() {
 	l.ledger.acc.Arrive(model, arrivedAt)
 	if client != 0 && !l.ledger.shares.Admit(l.agenda.now, model, client, 1) {
 		l.ledger.acc.Drop(model, arrivedAt, int(policy.ReasonQueueFull))
+		if l.cfg.OnEnded != nil && l.ledger.acc.IsCounted(arrivedAt) {
+			l.cfg.OnEnded(RequestEnd{model, arrivedAt, l.agenda.now, arrivedAt + slo, policy.ReasonQueueFull.String()})
+		}
 		l.pullArrival()
 		return
 	}
@@ -329,6 +335,7 @@ func (l *loop) admitArrival() {
 	prompt, session := arrival.PromptTokens, arrival.Session
 	hasWholeSLO := slo >= l.tables.Models[model].SLO // only then may its lateness lower what clients are allowed
 	l.ledger.requests[requestSlot] = request{model: model, client: client, state: requestOpen, arrivedAt: arrivedAt, deadline: arrivedAt + slo, wholeSLO: hasWholeSLO}
+	l.trace.countOpen(l.agenda.now, model, 1)
 	if l.truth != nil {
 		l.truth.Arrive(requestSlot, arrival)
 	}
@@ -346,6 +353,15 @@ func (l *loop) admitArrival() {
 	l.tellPolicy()
 	if l.flow != nil {
 		l.flow.beginRequest(requestSlot, model)
+	}
+}
+
+// noteEnd puts the end of a request into the trace, and tells OnEnded of it if the report counts the request. reason is
+// empty if the request was answered.
+func (l *loop) noteEnd(request *request, endedAt time.Duration, reason string) {
+	l.trace.countOpen(endedAt, request.model, -1)
+	if l.cfg.OnEnded != nil && l.ledger.acc.IsCounted(request.arrivedAt) {
+		l.cfg.OnEnded(RequestEnd{request.model, request.arrivedAt, endedAt, request.deadline, reason})
 	}
 }
 

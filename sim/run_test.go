@@ -350,13 +350,17 @@ func TestChromeTrace(t *testing.T) {
 		Ph, Name string
 		Ts, Dur  float64
 		Pid, Tid int
+		Args     struct{ Value int }
 	}
 	if err := json.Unmarshal(b.Bytes(), &events); err != nil {
 		t.Fatal(err)
 	}
 	last := map[[2]int]float64{}
-	spans := 0
+	spans, counted, open := 0, 0, -1
 	for _, e := range events {
+		if e.Ph == "C" {
+			counted, open = counted+1, e.Args.Value
+		}
 		if e.Ph != "X" {
 			continue
 		}
@@ -369,6 +373,9 @@ func TestChromeTrace(t *testing.T) {
 	}
 	if int64(spans) != 4*r.DispatchedBatches {
 		t.Errorf("%d spans for %d batches, want two runs and two link ends each", spans, r.DispatchedBatches)
+	}
+	if counted == 0 || open != 0 {
+		t.Errorf("%d values of open requests, the last %d, expected some and 0 at the end", counted, open)
 	}
 	cfg, _ = sc.Config(0)
 	cfg.ChromeTrace = broken{}

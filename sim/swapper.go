@@ -150,6 +150,7 @@ func (swapper *networkSwapper) finishChange(entry *agendaEntry) {
 		instance.changingNetwork = -1
 		instance.runNetwork(swapper.tables, deviceIndex, network, swapper.loop.cfg.Slowdown)
 		swapper.loads++
+		swapper.loop.trace.writeLoad(deviceIndex, network, instance.changeStart, swapper.agenda.now)
 		if instance.previousNetwork >= 0 && instance.previousNetwork != network {
 			swapper.swaps++
 		}

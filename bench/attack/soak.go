@@ -10,9 +10,9 @@ import (
 	"gonum.org/v1/plot/plotter"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/picture"
 	"inferplan/executor/load"
 	"inferplan/formats/report"
+	"inferplan/pages/picture"
 )
 
 // What was asked of a soak.

@@ -9,8 +9,8 @@ import (
 	"inferplan/bench/gear/baseline"
 	"inferplan/bench/gear/published"
 	"inferplan/bench/instrument"
-	"inferplan/bench/picture"
 	"inferplan/bench/table"
+	"inferplan/pages/picture"
 	"inferplan/planner/gear/cascades"
 )
 

@@ -11,8 +11,8 @@ import (
 	"gonum.org/v1/plot/plotter"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/picture"
 	"inferplan/bench/table"
+	"inferplan/pages/picture"
 	"inferplan/policy"
 	"inferplan/sim"
 )

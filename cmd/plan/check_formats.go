@@ -55,7 +55,11 @@ var comparisonColumns = []string{"", "figure", "of", "promised", "today", "unit"
 
 // gateText writes the verdict of plan check as text: the table of figures, explanations, and the verdict.
 func gateText(p *printer, r *check.Result, _ string) error {
-	if err := p.printTable("lllrrlrrr", comparisonColumns, comparisonRows(r)); err != nil {
+	rows := comparisonRows(r)
+	for _, row := range rows {
+		row[0] = paintFailure(p.out, row[0])
+	}
+	if err := p.printTable("lllrrlrrr", comparisonColumns, rows); err != nil {
 		return err
 	}
 	p.printLines(r.Explanation())

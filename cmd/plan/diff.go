@@ -12,7 +12,7 @@ import (
 // the code of a gate if anything does.
 func newDiffCommand(g *globalFlags) *cobra.Command {
 	var tolerance float64
-	var format string
+	var format, html string
 	cmd := &cobra.Command{
 		Use:   "diff A B",
 		Short: "What moved between two plans, profiles or reports",
@@ -25,6 +25,7 @@ Exit code 0: nothing differs; 1: something does.`,
 		Example: `  plan diff old.json plan.json
   plan diff --json old.json plan.json
   plan diff old.json plan.json --format markdown
+  plan diff old.json plan.json --html diff.html
   plan diff yesterday/profile.json profile.json --tolerance 0.05
   plan diff before.json after.json`,
 		Args: cobra.ExactArgs(2),
@@ -38,9 +39,17 @@ Exit code 0: nothing differs; 1: something does.`,
 			default:
 				return usageErrorf("--format %q: expected text or markdown", format)
 			}
+			if err := p.checkOutput("html", html, "page"); err != nil {
+				return err
+			}
 			d, err := compareDocuments(args[0], args[1], tolerance)
 			if err != nil {
 				return err
+			}
+			if html != "" {
+				if err := writeDiffPage(p, html, args[0], args[1], d); err != nil {
+					return err
+				}
 			}
 			if g.json {
 				if err := p.printJSON(d); err != nil {
@@ -58,6 +67,7 @@ Exit code 0: nothing differs; 1: something does.`,
 	}
 	cmd.Flags().Float64Var(&tolerance, "tolerance", 0.02, "of profiles: share by which a latency may move without being told")
 	cmd.Flags().StringVar(&format, "format", "text", "text or markdown")
+	cmd.Flags().StringVar(&html, "html", "", "page to write: one file that loads nothing")
 	completeFlag(cmd, "format", "text", "markdown")
 	return cmd
 }

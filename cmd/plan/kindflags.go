@@ -26,7 +26,7 @@ var flagsOfKinds = []kindFlags{
 	{"serve", []string{"grpc", "models-dir", "engine", "record", "share-cpus", "model-cache", "place", "remote", "join-listen", "join-token-file", "join-cert", "join-silence",
 		"tf32", "cuda-graph", "fp16", "conv-search", "gpu-memory", "provider-option"}, answersWithTensors},
 	{"load", []string{"inputs", "noise", "no-timeout"}, answersWithTensors},
-	{"simulate", []string{"network", "service", "jitter", "chrome-trace"}, answersWithTensors},
+	{"simulate", []string{"network", "service", "jitter"}, answersWithTensors},
 	{"replay", []string{"network"}, answersWithTensors},
 }
 

@@ -32,13 +32,13 @@ var planVerbs = map[string]func(plan string) []string{
 // ofAllKinds are the flags of these verbs that act on plans of every kind.
 var ofAllKinds = map[string]string{
 	"serve":    "http metrics policy event-log output max-body memory-limit host max-queue tls-cert tls-key token-file keys drain drain-delay watch-plan log-format access-log trace-to",
-	"load":     "load poisson trace model class mix arrivals-gaps-us seed plan protocol duration warmup grace max-in-flight token-file outcomes output",
-	"simulate": "load poisson trace model class mix arrivals-gaps-us seed find-max-load up-to loads attainment policy duration warmup window runs event-log verify output",
+	"load":     "load poisson trace model class mix arrivals-gaps-us seed plan protocol duration warmup grace max-in-flight token-file outcomes outcomes-format output",
+	"simulate": "load poisson trace model class mix arrivals-gaps-us seed find-max-load up-to loads attainment policy duration warmup window runs event-log chrome-trace outcomes verify output",
 	"replay":   "plan policy",
 	"check":    "against profile was cluster workload max-regression format no-solve",
-	"diff":     "tolerance format",
-	"explain":  "",
-	"report":   "attainment",
+	"diff":     "tolerance format html",
+	"explain":  "html",
+	"report":   "attainment html format plan outcomes chrome-trace fail-if",
 }
 
 // values are what flags are given that take not any text.

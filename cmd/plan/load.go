@@ -2,13 +2,9 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"encoding/csv"
 	"errors"
 	"fmt"
-	"slices"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,6 +13,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/document"
+	"inferplan/formats/outcomes"
 	"inferplan/policy"
 	"inferplan/policy/policies"
 )
@@ -31,6 +28,7 @@ type loadOptions struct {
 	token            string
 	noTimeout        bool
 	out, outcomes    string
+	outcomesFormat   string
 	inputs           string
 	noise            bool
 }
@@ -58,7 +56,8 @@ a request of a cascade depends on its input, so a cascade needs --inputs, or --n
   plan load grpc://127.0.0.1:8001 --poisson 50 --model resnet50
   plan load http://127.0.0.1:8000 --poisson 100 --mix interactive=0.8,batch=0.2
   plan load http://127.0.0.1:8000 --trace requests.csv -o measured.json
-  plan load http://127.0.0.1:8000 --inputs digits.csv.gz --load 0.9`,
+  plan load http://127.0.0.1:8000 --inputs digits.csv.gz --load 0.9
+  plan load http://127.0.0.1:8000 --outcomes results.json --outcomes-format vegeta`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runLoad(cmd.Context(), newPrinter(cmd, g), o, args[0])
@@ -76,7 +75,9 @@ a request of a cascade depends on its input, so a cascade needs --inputs, or --n
 	f.BoolVar(&o.noTimeout, "no-timeout", false, "do not tell the server the remaining budget")
 	f.StringVar(&o.inputs, "inputs", "", "samples to send in turn: a CSV file label,value,..., a file of texts *.txt, one a line, or a folder of requests")
 	f.BoolVar(&o.noise, "noise", false, "send random numbers to a cascade, too")
-	f.StringVar(&o.outcomes, "outcomes", "", "CSV to write with what became of every request: when it fell due, its latency, or why it was dropped")
+	f.StringVar(&o.outcomes, "outcomes", "", "file to write with what became of every request: when it fell due, its latency, or why it was dropped")
+	f.StringVar(&o.outcomesFormat, "outcomes-format", "csv", "csv, or vegeta: JSON lines that vegeta report and vegeta plot read")
+	completeFlag(cmd, "outcomes-format", outcomes.Formats...)
 	f.StringVarP(&o.out, "output", "o", "", "report to write; - is stdout, instead of the tables")
 	completeFlag(cmd, "protocol", protocols()...)
 	return cmd
@@ -130,9 +131,12 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 	if text != nil {
 		cfg.Protocol = load.Completions
 	}
-	var outcomes []load.Outcome
+	var list []outcomes.Outcome
 	if o.outcomes != "" {
-		cfg.OnOutcome = func(out load.Outcome) { outcomes = append(outcomes, out) }
+		cfg.OnOutcome = func(out load.Outcome) {
+			m := &cfg.Models[out.Model]
+			list = append(list, outcomes.Outcome{ModelClass: formats.ModelClass{Model: m.Name, Class: m.Class}, Due: out.Due, Latency: out.Latency, Late: out.Late, Reason: out.Reason})
+		}
 	}
 	endsWellOnInterrupt(ctx)
 
@@ -152,7 +156,7 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 	// Report the results.
 	res.Report.Interrupted = res.Interrupted
 	if o.outcomes != "" {
-		err = writeOutcomes(o.outcomes, cfg.Models, outcomes)
+		err = writeOutcomes(o.outcomes, o.outcomesFormat, url, list)
 	}
 	if err := errors.Join(o.showResult(p, res), err); err != nil {
 		return err
@@ -239,6 +243,9 @@ func (o *loadOptions) checkFlags() error {
 	if o.warmup > 0 && o.warmup >= o.duration {
 		return usageErrorf("--warmup: found %s, expected less than --duration %s: nothing would be counted", o.warmup, o.duration)
 	}
+	if err := checkWord("outcomes-format", o.outcomesFormat, outcomes.Formats...); err != nil {
+		return err
+	}
 	if o.protocol != "" {
 		if err := checkWord("protocol", o.protocol, protocols()...); err != nil {
 			return err
@@ -249,28 +256,11 @@ func (o *loadOptions) checkFlags() error {
 
 func protocols() []string { return textsOf(load.Protocols) }
 
-// writeOutcomes writes the outcome of every request, in the order in which they were due.
-func writeOutcomes(path string, models []load.Model, outcomes []load.Outcome) error {
-	slices.SortStableFunc(outcomes, func(a, b load.Outcome) int {
-		return cmp.Or(cmp.Compare(a.Due, b.Due), cmp.Compare(a.Model, b.Model))
-	})
+// writeOutcomes writes the outcomes of requests that were sent to url, or simulated, to a file.
+func writeOutcomes(path, format, url string, list []outcomes.Outcome) error {
 	var b bytes.Buffer
-	w := csv.NewWriter(&b)
-	row := func(cells ...string) { _ = w.Write(cells) } // Flush reports the error
-	row("t_s", "model", "class", "outcome", "latency_us", "reason")
-	for _, o := range outcomes {
-		m := &models[o.Model]
-		outcome := "in_time"
-		switch {
-		case o.Reason != "":
-			outcome = "dropped"
-		case o.Late:
-			outcome = "late"
-		}
-		row(strconv.FormatFloat(o.Due.Seconds(), 'f', 6, 64), m.Name, m.Class, outcome, strconv.FormatInt(o.Latency.Microseconds(), 10), o.Reason)
-	}
-	if w.Flush(); w.Error() != nil {
-		return w.Error()
+	if err := outcomes.Write(&b, format, url, list); err != nil {
+		return err
 	}
 	_, err := document.WriteBytes(path, b.Bytes(), document.Force(true))
 	return err

@@ -9,11 +9,13 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/pages"
 )
 
 // newReportCommand makes the verb report, which prints reports side by side, the first as the reference.
 func newReportCommand(g *globalFlags) *cobra.Command {
 	var attainment float64
+	o := &reportOptions{}
 	cmd := &cobra.Command{
 		Use:   "report REPORT...",
 		Short: "Show reports side by side: promised against measured",
@@ -22,13 +24,27 @@ func newReportCommand(g *globalFlags) *cobra.Command {
 Each row is a model in one report; the differences are against the first report. The last
 lines say which models miss the attainment, and where a latency is not what was promised.
 
-Exit code 1: with --attainment, a model of a report is below it.`,
+--html writes a page for a browser: one file, which loads nothing. It shows what runs where, load
+against attainment, latencies with their SLO, and, from what plan simulate and plan load write
+beside a report (--chrome-trace, --outcomes), devices, queues and gears over time.
+
+--fail-if is a condition in Google's CEL over the figures of one model in one report: model,
+class, report, ` + joinList(reportFigureNames()) + `.
+The same with first. before it is of the first report. It is tested for every model of every
+report, and for all models of a report together, whose model is "".
+
+Exit code 1: with --attainment, a model of a report is below it; or a --fail-if holds.`,
 		Example: `  plan report report.json
   plan report promised.json measured.json
-  plan report promised.json measured.json --attainment 0.99`,
+  plan report promised.json measured.json --attainment 0.99
+  plan report promised.json measured.json --html report.html --outcomes promised.csv --outcomes measured.csv
+  plan report promised.json measured.json --fail-if 'p99_ms > 1.2 * first.p99_ms' --format markdown`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p := newPrinter(cmd, g)
+			if err := o.check(p, len(args)); err != nil {
+				return err
+			}
 			var reports []*formats.Report
 			for _, path := range args {
 				r, err := formats.ReadReport(path)
@@ -45,26 +61,29 @@ Exit code 1: with --attainment, a model of a report is below it.`,
 			if err := checkTypedShare("attainment", attainment, cmd.Flags().Changed("attainment")); err != nil {
 				return err
 			}
-			var err error
-			if g.json {
-				err = p.printJSON(reports)
-			} else {
-				err = printReports(p, args, reports)
-			}
+			conditionLines, err := o.metConditions(args, reports)
 			if err != nil {
 				return err
 			}
 			missedLines := missedTargets(args, reports, attainment)
-			for _, line := range slices.Concat(missedLines, medianWarnings(args, reports), slowdownLines(reports[0])) {
+			notes := slices.Concat(missedLines, medianWarnings(args, reports), slowdownLines(reports[0]))
+			if err := o.showReports(p, args, reports, slices.Concat(conditionLines, notes)); err != nil {
+				return err
+			}
+			for _, line := range conditionLines {
+				p.printNote("%s", paintFailure(p.err, line))
+			}
+			for _, line := range notes {
 				p.printNote("%s", line)
 			}
-			if cmd.Flags().Changed("attainment") && len(missedLines) > 0 {
+			if len(conditionLines) > 0 || cmd.Flags().Changed("attainment") && len(missedLines) > 0 {
 				return &exitError{code: exitGate}
 			}
 			return nil
 		},
 	}
 	cmd.Flags().Float64Var(&attainment, "attainment", 0, "share of requests in time that every model must reach (default that of its percentile, as a simulation says, else 0.99); given, exit 1 where one does not")
+	o.flags(cmd)
 	return cmd
 }
 
@@ -116,9 +135,9 @@ func medianWarnings(names []string, reports []*formats.Report) (out []string) {
 	return out
 }
 
-// printReports prints the same model of each report in neighbouring rows. Differences are against the first report;
+// comparisonTable has the same model of each report in neighbouring rows. Differences are against the first report;
 // names are the files.
-func printReports(p *printer, names []string, reports []*formats.Report) error {
+func comparisonTable(names []string, reports []*formats.Report) pages.Table {
 	reference := reports[0]
 	var rows [][]string
 	row := func(label, name string, slo document.Micros, c formats.Counts, l formats.LatencySummary, rps float64, ref *formats.LatencySummary, refAtt float64) {
@@ -171,9 +190,9 @@ func printReports(p *printer, names []string, reports []*formats.Report) error {
 			row(label, reportName(names[j]), x.SLOUS, x.Counts, x.Latency, x.OfferedRPS, ref, m.Attainment)
 		}
 	}
-	return p.printTable("llrrrrrrrrrrr", []string{
+	return pages.Table{Align: "llrrrrrrrrrrr", Header: []string{
 		"model", "report", "offered rps", "requests", "attainment", "", "dropped", "late", "p50 ms", "", "p99 ms", "", "SLO ms",
-	}, rows)
+	}, Rows: rows}
 }
 
 // findModel returns the entry of a model and class in a report, or nil.

@@ -15,6 +15,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/document"
+	"inferplan/formats/outcomes"
 	"inferplan/planner/inputs"
 	"inferplan/planner/kind"
 	"inferplan/policy"
@@ -45,6 +46,7 @@ type simulateOptions struct {
 	jitter           float64
 	chromeTrace      string
 	eventLog         string
+	outcomes         string
 	verify           bool
 	outPath          string
 }
@@ -94,6 +96,7 @@ models are decided are not simulated. Attainment is taken to fall with load.`,
 	f.Float64Var(&o.jitter, "jitter", 0, "coefficient of variation of service times (lognormal)")
 	f.StringVar(&o.chromeTrace, "chrome-trace", "", "write a trace of every device, for Perfetto")
 	f.StringVar(&o.eventLog, "event-log", "", "write every event and action of the policy, for 'plan replay'")
+	f.StringVar(&o.outcomes, "outcomes", "", "CSV to write with what became of every request of one run, for 'plan report --html'")
 	f.BoolVar(&o.verify, "verify", false, "check the simulator's invariants while running")
 	f.StringVarP(&o.outPath, "output", "o", "", "report to write; - is stdout, instead of the tables")
 	completeFlag(cmd, "network", networkNames()...)
@@ -114,11 +117,15 @@ func runSimulate(ctx context.Context, p *printer, o *simulateOptions, path strin
 // simulate executes plan simulate for the plan at path: it simulates the runs that the flags ask for, and writes and
 // prints the report. After an interrupt the report is of what was complete.
 func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) error {
-	if err := errors.Join(p.checkOutput("output", o.outPath, formats.KindReport), p.checkOutput("chrome-trace", o.chromeTrace, "trace"), p.checkOutput("event-log", o.eventLog, "log")); err != nil {
+	if err := errors.Join(p.checkOutput("output", o.outPath, formats.KindReport), p.checkOutput("chrome-trace", o.chromeTrace, "trace"), p.checkOutput("event-log", o.eventLog, "log"), p.checkOutput("outcomes", o.outcomes, "table")); err != nil {
 		return err
 	}
 	if err := o.checkFlags(); err != nil {
 		return err
+	}
+
+	if o.writesOneRun() && (o.findMaxLoad || o.loads != "") {
+		return usageErrorf("--chrome-trace, --event-log and --outcomes are of one run, and do not go with --find-max-load or --loads")
 	}
 
 	// Build the scenario and the arrivals.
@@ -179,7 +186,7 @@ func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) 
 // the three counts instead of the plan's; if flags choose other arrivals or loads, nothing is set.
 func (o *simulateOptions) repeatStatedRuns(p *printer, plan *formats.Plan) {
 	runs := formats.StatedRuns(plan)
-	if runs == nil || o.hasArrivalFlags() || o.findMaxLoad || o.loads != "" || o.chromeTrace != "" || o.eventLog != "" {
+	if runs == nil || o.hasArrivalFlags() || o.findMaxLoad || o.loads != "" || o.writesOneRun() {
 		return
 	}
 	if !o.durationGiven {
@@ -455,6 +462,18 @@ func (o *simulateOptions) runOnce(ctx context.Context, cfg sim.Config, src arriv
 		cfg.Policy = rec
 	}
 
+	var list []outcomes.Outcome
+	if o.outcomes != "" {
+		models := cfg.Tables.Models
+		cfg.OnEnded = func(end sim.RequestEnd) {
+			one := outcomes.Outcome{ModelClass: models[end.Model].Key(), Due: end.ArrivedAt, Reason: end.Reason}
+			if end.Reason == "" {
+				one.Latency, one.Late = end.EndedAt-end.ArrivedAt, end.EndedAt > end.Deadline
+			}
+			list = append(list, one)
+		}
+	}
+
 	// Run, and give the files their names.
 	res, err := sim.Run(ctx, cfg)
 	if rec != nil {
@@ -462,6 +481,9 @@ func (o *simulateOptions) runOnce(ctx context.Context, cfg sim.Config, src arriv
 	}
 	for _, f := range parts {
 		err = f.complete(err)
+	}
+	if err == nil && o.outcomes != "" {
+		err = writeOutcomes(o.outcomes, outcomes.Formats[0], "", list)
 	}
 	if err != nil {
 		return nil, err
@@ -475,10 +497,15 @@ func (o *simulateOptions) runOnce(ctx context.Context, cfg sim.Config, src arriv
 	return res, nil
 }
 
-// replicate simulates one load in as many runs as --runs says. If a trace of the devices or an event log is asked
-// for, there is one run, which writes it.
+// writesOneRun reports whether a file is asked for that is of a single run: a trace of the devices, an event log or outcomes.
+func (o *simulateOptions) writesOneRun() bool {
+	return o.chromeTrace != "" || o.eventLog != "" || o.outcomes != ""
+}
+
+// replicate simulates one load in as many runs as --runs says. If a file is asked for that is of a single run, there is
+// one run, which writes it.
 func (o *simulateOptions) replicate(ctx context.Context, sc *sim.Scenario) (*sim.Result, error) {
-	if o.chromeTrace == "" && o.eventLog == "" {
+	if !o.writesOneRun() {
 		return sim.Replicate(ctx, sc, o.runCount)
 	}
 	cfg, err := sc.Config(0)

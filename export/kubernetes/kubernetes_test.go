@@ -1,17 +1,21 @@
 package kubernetes
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/spf13/pflag"
+	"pgregory.net/rapid"
 
 	"inferplan/export"
 	"inferplan/formats"
@@ -144,6 +148,74 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s %v: %v, expected a usage error with %q", c.plan, c.flags, err, c.want)
 		}
 	}
+}
+
+// Whatever models and kinds are called and flags say, what is written is right, and the same bytes each time; or the user
+// is told what is wrong.
+func TestAnyNamesAndFlags(t *testing.T) {
+	written := 0
+	rapid.Check(t, func(r *rapid.T) {
+		plan := rapid.SampledFrom([]string{"plan.v2.json", "plan-classes.v2.json", "plan-gear.v2.json", "plan-flow.v2.json"}).Draw(r, "plan")
+		source := newSource(t, compat+plan)
+		rename(source.Plan, rapid.StringMatching(`[ -~]{1,8}`).Draw(r, "model"), rapid.StringMatching(`(cpu-[1-9]|[A-Z][-A-Za-z0-9+_ ]{1,12})`).Draw(r, "kind"))
+		var flags []string
+		device := source.Plan.Pools[0].Device
+		values := map[string][]string{
+			"copies": {"1", "2"}, "max-copies": {"2", "7"}, "scale-at": {"0.3", "1"}, "variant": variants, "name": {"a", "vision-2"}, "namespace": {"a-b"},
+			"image": {"x", "h:5000/x", "h/x:v1", "h/x@sha256:" + strings.Repeat("0a", 32)}, "drain": {"1s", "10m"}, "drain-delay": {"2s", "1500ms"}, "worker-memory": {"100MB", "3GiB"},
+			"server-memory": {"600MB"}, "devices-per-pod": {device + "=2"}, "node-selector": {device + "=a.b/c=d"}, "pod-monitor": {"true"},
+		}
+		for _, flag := range slices.Sorted(maps.Keys(values)) {
+			if rapid.IntRange(0, 2).Draw(r, flag) == 0 {
+				flags = append(flags, "--"+flag+"="+rapid.SampledFrom(values[flag]).Draw(r, flag+" value"))
+			}
+		}
+		dir, err := exported(t, source, flags...)
+		if err != nil {
+			if _, isUsage := err.(*usage.Error); !isUsage {
+				r.Fatalf("%v: %v", flags, err)
+			}
+			return
+		}
+		written++
+		newCluster(t, dir).check()
+		again, err := exported(t, source, flags...)
+		if err != nil {
+			r.Fatal(err)
+		}
+		first, err := os.ReadFile(filepath.Join(dir, "export.json"))
+		if err != nil {
+			r.Fatal(err)
+		}
+		if second, err := os.ReadFile(filepath.Join(again, "export.json")); err != nil || !bytes.Equal(first, second) {
+			r.Fatalf("%v: other bytes the second time: %v", flags, err)
+		}
+		if t.Failed() {
+			r.Fatalf("with %v", flags)
+		}
+	})
+	if written == 0 {
+		t.Error("nothing was ever written")
+	}
+}
+
+// rename gives the first model of a plan and the kind of its first pool other names.
+func rename(plan *formats.Plan, model, kind string) {
+	old := plan.Pools[0].Device
+	plan.Pools[0].Device = kind
+	for s := range plan.Stages() {
+		if s.Device == old {
+			s.Stage.Device = kind
+		}
+	}
+	if pool := formats.PoolOf(plan); pool != nil {
+		for i := range pool.Models {
+			if pool.Models[i].Model == plan.Deployment[0].Model {
+				pool.Models[i].Model = model
+			}
+		}
+	}
+	plan.Deployment[0].Model = model
 }
 
 // Kinds that Kubernetes cannot tell apart, or whose pods nothing says how to make, are refused.

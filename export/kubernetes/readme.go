@@ -131,6 +131,9 @@ func (m *manifests) switchStep() export.Step {
 	if len(m.Models) > 0 {
 		step.Text += " New models need a new image first."
 	}
+	if len(m.Workers) > 1 {
+		step.Text += " The StatefulSet of a kind of device that the new plan lacks stays until it is deleted."
+	}
 	return step
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"gonum.org/v1/plot/plotter"
 
-	"inferplan/bench/picture"
+	"inferplan/pages/picture"
 )
 
 // Panels stand in one whole document, with one legend for all; the same panels give the same bytes.

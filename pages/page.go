@@ -1,0 +1,144 @@
+package pages
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"strings"
+
+	"inferplan/pages/picture"
+)
+
+// Page holds the content of one page.
+type Page struct {
+	Title    string
+	Sentence string // what the page says, in one sentence
+	Lines    []string
+	Sections []Section
+}
+
+// Section is a part of a page. What it does not have is empty.
+type Section struct {
+	Title    string
+	Text     string
+	Lines    []string
+	Table    *Table
+	Pictures []Picture
+	Devices  []DeviceRow
+}
+
+// Table is a table of texts. Align has a letter per column: 'r' aligns to the right.
+type Table struct {
+	Align  string
+	Header []string
+	Rows   [][]string
+}
+
+// Picture is a picture with its legend.
+type Picture struct {
+	Title  string
+	SVG    template.HTML
+	Legend []string // names in the order of the colours; none for a picture of one line
+}
+
+// newPicture draws a figure. It returns no picture for a figure without points.
+func newPicture(title string, f picture.Figure) ([]Picture, error) {
+	hasPoints := false
+	for _, panel := range f.Panels {
+		for _, line := range panel.Lines {
+			hasPoints = hasPoints || len(line.Points) > 0
+		}
+	}
+	if !hasPoints {
+		return nil, nil
+	}
+	svg, err := f.Inline()
+	if err != nil {
+		return nil, err
+	}
+	// The figure escapes every text that it writes.
+	return []Picture{{Title: title, SVG: template.HTML(svg), Legend: f.Names()}}, nil
+}
+
+//go:embed page.html
+var pageSource string
+
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+	"isRight": (*Table).isRight,
+	"colour":  func(i int) int { return i % len(picture.Colours()) },
+	"percent": func(share float64) string { return fmt.Sprintf("%.4g", 100*share) },
+	"colours": picture.Colours,
+}).Parse(pageSource))
+
+// isRight reports whether a column is aligned to the right.
+func (t *Table) isRight(column int) bool { return column < len(t.Align) && t.Align[column] == 'r' }
+
+// HTML returns the page as one file that loads nothing: a browser that shows it sends no request.
+func (p *Page) HTML() ([]byte, error) {
+	var out bytes.Buffer
+	if err := pageTemplate.Execute(&out, p); err != nil {
+		return nil, fmt.Errorf("writing a page: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+// Markdown returns the page without its pictures as Markdown.
+func (p *Page) Markdown() []byte {
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "# %s\n\n%s\n", markdown.Replace(p.Title), markdown.Replace(p.Sentence))
+	writeList(&out, p.Lines)
+	for i := range p.Sections {
+		s := &p.Sections[i]
+		if s.Text == "" && len(s.Lines) == 0 && s.Table == nil && len(s.Devices) == 0 {
+			continue // pictures alone
+		}
+		fmt.Fprintf(&out, "\n## %s\n", markdown.Replace(s.Title))
+		if s.Text != "" {
+			fmt.Fprintf(&out, "\n%s\n", markdown.Replace(s.Text))
+		}
+		writeList(&out, s.Lines)
+		var rows []string
+		for k := range s.Devices {
+			rows = append(rows, s.Devices[k].String())
+		}
+		writeList(&out, rows)
+		if s.Table != nil {
+			out.WriteByte('\n')
+			s.Table.writeMarkdown(&out)
+		}
+	}
+	return out.Bytes()
+}
+
+// writeList writes lines as a list of Markdown.
+func writeList(out *bytes.Buffer, lines []string) {
+	if len(lines) > 0 {
+		out.WriteByte('\n')
+	}
+	for _, line := range lines {
+		fmt.Fprintf(out, "- %s\n", markdown.Replace(strings.TrimSpace(line)))
+	}
+}
+
+var markdown = strings.NewReplacer("|", `\|`, "<", "&lt;", "*", `\*`, "_", `\_`, "`", "\\`", "[", `\[`, "\n", " ")
+
+// writeMarkdown writes the table as Markdown.
+func (t *Table) writeMarkdown(out *bytes.Buffer) {
+	rule := make([]string, len(t.Header))
+	for i := range rule {
+		rule[i] = "---"
+		if t.isRight(i) {
+			rule[i] = "---:"
+		}
+	}
+	for i, row := range append([][]string{t.Header, rule}, t.Rows...) {
+		for _, cell := range row {
+			if i != 1 {
+				cell = markdown.Replace(cell)
+			}
+			fmt.Fprintf(out, "| %s ", cell)
+		}
+		out.WriteString("|\n")
+	}
+}
