@@ -10,9 +10,10 @@
 //	cputime    CPU time of this process                 nothing of ours
 //	engine     what executes models                     formats
 //	profiler   engines measured into profiles           engine, formats
-//	importers  files of other tools into documents       engine, formats, planner, policy, profiler
+//	importers  files of other tools into documents      engine, formats, planner, policy, profiler
+//	export     plans into files of other engines        engine, formats
 //	policy     decisions at run time                    formats, solver/stoch
-//	pages      pages and pictures for people             formats
+//	pages      pages and pictures for people            formats
 //	sim        virtual time                             policy, formats
 //	planner    documents in, plan out                   solver, sim, policy, formats, cputime
 //	executor   wall-clock time                          engine, policy, formats
