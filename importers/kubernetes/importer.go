@@ -128,6 +128,9 @@ func (o *options) importServed(r *importers.Run, c *cluster, servers, workers []
 			return observed, slices.Concat(c.notes, s.notes, []string{"the devices without workers are the last of their kind"}), err
 		})
 	}
+	if r.Flags.Changed("certify") {
+		return usage.Errorf("--certify: expected a deployment that is made a plan; here the plan of %s comes back as it was\n  hint: plan simulate --find-max-load says what it holds", s.server)
+	}
 	for _, flag := range []string{"profile", "cluster", "workload"} {
 		if r.Flags.Changed(flag) {
 			s.notes = append(s.notes, "--"+flag+" has no part in a plan whose devices are all there")
