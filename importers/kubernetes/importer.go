@@ -2,7 +2,9 @@ package kubernetes
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -90,7 +92,8 @@ func (c *cluster) checkEngines(servers, pods, workloads []*workload) error {
 	case len(servers) > 0 && len(pods) > 0:
 		return pods[0].fail(pods[0].String()+", which runs Triton, beside "+servers[0].String()+", which serves a plan", "one of them", "select the objects: kubectl get -l LABEL=VALUE")
 	case len(workloads) == 0:
-		return usage.Errorf("found no container of a model server in %d objects\n  hint: it is known by its image, such as nvcr.io/nvidia/tritonserver, or its command, such as plan serve", len(c.objects))
+		found := append([]string{fmt.Sprintf("found no container of a model server in %d objects", len(c.objects))}, c.notes...)
+		return usage.Errorf("%s\n  hint: it is known by its image, such as nvcr.io/nvidia/tritonserver, or its command, such as plan serve", strings.Join(found, "; "))
 	}
 	for _, w := range workloads {
 		if slices.Contains([]*engine{&serveEngine, &workerEngine, &tritonEngine}, w.engine) {
