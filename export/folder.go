@@ -70,10 +70,10 @@ func (f *Folder) AddScript(path, content string) {
 // AddFile adds a file whose content is written when the folder is saved, such as a large model.
 func (f *Folder) AddFile(path string, write func(w io.Writer) error) { f.add(path, 0o644, write) }
 
-// AddCopy adds a copy of the file at source.
+// AddCopy adds a copy of the file at source, or of standard input (-).
 func (f *Folder) AddCopy(path, source string) {
 	f.AddFile(path, func(w io.Writer) error {
-		in, err := os.Open(source)
+		in, err := document.Open(source)
 		if err != nil {
 			return err
 		}

@@ -16,7 +16,7 @@ import (
 // ReportPage returns the page about runs, the first as the reference. comparison is the table of their figures, lines is what has
 // to be said about them, and plan is what ran, or nil.
 func ReportPage(plan *formats.Plan, runs []Run, comparison Table, lines []string) (*Page, error) {
-	names := document.Map(runs, func(r *Run) string { return r.Name })
+	names := runNames(runs)
 	reports := document.Map(runs, func(r *Run) *formats.Report { return r.Report })
 	p := &Page{Title: strings.Join(names, " against "), Sentence: Sentence(names, reports), Lines: lines}
 	for _, section := range []func(*formats.Plan, []Run) (Section, error){
@@ -33,6 +33,11 @@ func ReportPage(plan *formats.Plan, runs []Run, comparison Table, lines []string
 		}
 	}
 	return p, nil
+}
+
+// runNames returns the names of runs, whose colours are the same in all pictures that compare them.
+func runNames(runs []Run) []string {
+	return document.Map(runs, func(r *Run) string { return r.Name })
 }
 
 // PlanSection says what runs where. It is empty without a plan.
@@ -79,7 +84,7 @@ func barPicture(title string, runs []Run, limit float64, value func(row *Row) (f
 			return ok
 		})
 	})
-	panel := bars(document.Map(list, func(k *formats.ModelClass) string { return keyName(*k) }), document.Map(runs, func(r *Run) string { return r.Name }), func(i, k int) (float64, bool) {
+	panel := bars(document.Map(list, func(k *formats.ModelClass) string { return keyName(*k) }), runNames(runs), func(i, k int) (float64, bool) {
 		row := findRow(&runs[k], list[i])
 		if row == nil {
 			return 0, false
@@ -87,7 +92,7 @@ func barPicture(title string, runs []Run, limit float64, value func(row *Row) (f
 		return value(row)
 	})
 	panel.LimitX = limit
-	return newPicture(title, picture.Figure{Panels: []picture.Panel{panel}})
+	return newPicture(title, picture.Figure{Legend: runNames(runs), Panels: []picture.Panel{panel}})
 }
 
 func comparisonSection(runs []Run, comparison Table) (Section, error) {
@@ -155,7 +160,7 @@ func latencySection(_ *formats.Plan, runs []Run) (Section, error) {
 				panel.Lines = append(panel.Lines, picture.Line{Name: runs[k].Name, Points: points, Marks: len(points) < 10})
 			}
 		}
-		pictures, err := newPicture(models[i].Key().String(), picture.Figure{Ticks: percentileTicks, Panels: []picture.Panel{panel}})
+		pictures, err := newPicture(models[i].Key().String(), picture.Figure{Legend: runNames(runs), Ticks: percentileTicks, Panels: []picture.Panel{panel}})
 		if err != nil {
 			return s, err
 		}
@@ -183,7 +188,7 @@ func windowSection(_ *formats.Plan, runs []Run) (Section, error) {
 				panel.Lines = append(panel.Lines, picture.Line{Name: r.Name, Points: points})
 			}
 		}
-		pictures, err := newPicture(figure.title, picture.Figure{Horizontal: "seconds", Panels: []picture.Panel{panel}})
+		pictures, err := newPicture(figure.title, picture.Figure{Legend: runNames(runs), Horizontal: "seconds", Panels: []picture.Panel{panel}})
 		if err != nil {
 			return s, err
 		}
@@ -251,11 +256,11 @@ func moduleSection(_ *formats.Plan, runs []Run) (Section, error) {
 
 // countPicture draws counts by run and name, a row for each name.
 func countPicture(title string, names []string, runs []Run, counts map[[2]string]float64) ([]Picture, error) {
-	panel := bars(names, document.Map(runs, func(r *Run) string { return r.Name }), func(i, k int) (float64, bool) {
+	panel := bars(names, runNames(runs), func(i, k int) (float64, bool) {
 		n, ok := counts[[2]string{runs[k].Name, names[i]}]
 		return n, ok
 	})
-	return newPicture(title, picture.Figure{Panels: []picture.Panel{panel}})
+	return newPicture(title, picture.Figure{Legend: runNames(runs), Panels: []picture.Panel{panel}})
 }
 
 func dropSection(_ *formats.Plan, runs []Run) (Section, error) {

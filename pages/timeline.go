@@ -3,6 +3,7 @@ package pages
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -59,6 +60,9 @@ type traceArgs struct {
 // maxTraceBytes bounds the size of a trace that is read.
 const maxTraceBytes = 1 << 29
 
+// maxTraceMicros bounds the times in a trace, about 300 years, and its counters.
+const maxTraceMicros = 1e16
+
 // Names in traces of plan simulate.
 const (
 	linksProcess = "links"
@@ -79,7 +83,10 @@ func ReadTimeline(path string) (*Timeline, error) {
 	}
 	processes, devices, counters := map[int]string{}, map[[2]int]*deviceSpans{}, map[string]*counter{}
 	t := &Timeline{}
-	for _, e := range events {
+	for i, e := range events {
+		if e.TS < 0 || e.Dur < 0 || e.TS+e.Dur > maxTraceMicros || math.Abs(e.Args.Value) > maxTraceMicros {
+			return nil, &document.Error{File: path, Path: fmt.Sprintf("[%d]", i), Found: fmt.Sprintf("the time %g with the duration %g and the value %g", e.TS, e.Dur, e.Args.Value), Expected: fmt.Sprintf("0 to %g", maxTraceMicros)}
+		}
 		thread := [2]int{e.PID, e.TID}
 		switch {
 		case e.Phase == "M" && e.Name == "process_name":
@@ -120,7 +127,7 @@ func ReadTimeline(path string) (*Timeline, error) {
 		}
 	}
 	slices.SortFunc(t.Open, func(a, b counter) int { return cmp.Compare(a.name, b.name) })
-	if len(t.Devices)+len(t.Open) == 0 {
+	if len(t.Devices)+len(t.Open) == 0 || t.End == 0 {
 		return nil, &document.Error{File: path, Found: "no batch and no request", Expected: "a trace of plan simulate --chrome-trace"}
 	}
 	return t, nil

@@ -48,6 +48,9 @@ licence_of() {
   *"Redistribution and use in source and binary forms"*"endorse or promote"*) found="$found, BSD-3-Clause" ;;
   *"Redistribution and use in source and binary forms"*) found="$found, BSD-2-Clause" ;;
   esac
+  case $text in *"Creative Commons Attribution 4.0"*) found="$found, CC-BY-4.0" ;; esac
+  case $text in *"SIL OPEN FONT LICENSE"*) found="$found, OFL-1.1" ;; esac
+  case $text in *"your choice"*"The FreeType License"*) found="$found, FTL" ;; esac # the choice that we make
   [ -n "$found" ] && printf '%s\n' "${found#, }"
 }
 
@@ -68,7 +71,7 @@ while read -r module; do
   done | sort -u > "$work/folders"
   files=()
   while read -r folder; do
-    for f in "$folder"/LICENSE* "$folder"/LICENCE* "$folder"/COPYING* "$folder"/NOTICE* "$folder"/PATENTS*; do
+    for f in "$folder"/LICENSE* "$folder"/LICENCE* "$folder"/COPYING* "$folder"/NOTICE* "$folder"/PATENTS* "$folder"/licenses/ftl.txt; do
       if [ -f "$f" ] && [[ $f != *.go ]]; then files+=("$f"); fi
     done
   done < "$work/folders"

@@ -90,7 +90,7 @@ func (o *reportOptions) page(p *printer, names []string, reports []*formats.Repo
 	}
 	runs := make([]pages.Run, len(reports))
 	for i, r := range reports {
-		runs[i] = pages.Run{Name: reportName(names[i]), Report: r}
+		runs[i] = pages.Run{Name: runName(names, i), Report: r}
 		if i < len(o.outcomes) {
 			if runs[i].Outcomes, err = outcomes.ReadFile(o.outcomes[i]); err != nil {
 				return nil, withCode(exitUsage, err)
@@ -103,6 +103,16 @@ func (o *reportOptions) page(p *printer, names []string, reports []*formats.Repo
 		}
 	}
 	return pages.ReportPage(plan, runs, table, lines)
+}
+
+// runName returns the name of a report on a page: that of its file or, if another file has the same, its path.
+func runName(paths []string, i int) string {
+	for k, other := range paths {
+		if k != i && reportName(other) == reportName(paths[i]) {
+			return paths[i]
+		}
+	}
+	return reportName(paths[i])
 }
 
 // findPlan returns the plan that --plan names, else the plan of a report if its file is still the same. Otherwise it
@@ -151,7 +161,8 @@ func planPage(plan *formats.Plan) *pages.Page {
 	return page
 }
 
-// writeDiffPage writes the page about the differences between two documents, with what runs where if they are plans.
+// writeDiffPage writes the page about the differences between two documents: with what runs where if they are plans, and with
+// the pictures of plan report if they are reports.
 func writeDiffPage(p *printer, path, a, b string, d *diff.Result) error {
 	page := &pages.Page{Title: reportName(a) + " against " + reportName(b), Sentence: d.Summary}
 	switch {
@@ -168,25 +179,51 @@ func writeDiffPage(p *printer, path, a, b string, d *diff.Result) error {
 		s := &page.Sections[len(page.Sections)-1]
 		s.Lines = append(s.Lines, c.String())
 	}
-	if kindAt(a) == formats.KindPlan {
-		for _, path := range []string{a, b} {
+	sections, err := comparedSections([]string{a, b})
+	if err != nil {
+		return err
+	}
+	page.Sections = append(page.Sections, sections...)
+	return p.writePage(path, page)
+}
+
+// comparedSections returns the sections about two documents of one kind themselves: none for profiles.
+func comparedSections(paths []string) (sections []pages.Section, err error) {
+	switch kindAt(paths[0]) {
+	case formats.KindPlan:
+		for _, path := range paths {
 			plan, err := readPlan(path)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			s := pages.PlanSection(plan)
 			s.Title += " in " + reportName(path)
-			page.Sections = append(page.Sections, s)
+			sections = append(sections, s)
 		}
+	case formats.KindReport:
+		var runs []pages.Run
+		var reports []*formats.Report
+		for i, path := range paths {
+			r, err := formats.ReadReport(path)
+			if err != nil {
+				return nil, withCode(exitUsage, err)
+			}
+			runs, reports = append(runs, pages.Run{Name: runName(paths, i), Report: r}), append(reports, r)
+		}
+		page, err := pages.ReportPage(nil, runs, comparisonTable(paths, reports), nil)
+		if err != nil {
+			return nil, err
+		}
+		sections = page.Sections
 	}
-	return p.writePage(path, page)
+	return sections, nil
 }
 
 // figureRows returns the figures of all reports.
 func figureRows(names []string, reports []*formats.Report) []pages.Row {
 	var rows []pages.Row
 	for i, r := range reports {
-		rows = append(rows, pages.Rows(reportName(names[i]), r)...)
+		rows = append(rows, pages.Rows(runName(names, i), r)...)
 	}
 	return rows
 }

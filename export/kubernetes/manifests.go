@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,11 +79,11 @@ func (o *options) newManifests(source *export.Source) (*manifests, error) {
 	if f := plan.FrontEnd; f != nil && o.serverCPUs == 0 {
 		m.ServerCPUs = f.Cores
 	}
-	info, err := os.Stat(source.Path)
+	text, err := document.ReadFile(source.Path)
 	if err != nil {
 		return nil, err
 	}
-	m.PlanInImage = info.Size() > maxConfigMap
+	m.PlanInImage = len(text) > maxConfigMap
 	if m.ServerMemory, err = parseSize("server-memory", o.serverMemory, 512<<20); err != nil {
 		return nil, err
 	}

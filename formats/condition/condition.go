@@ -70,7 +70,7 @@ func typeOf(text string, depth int) *cel.Type {
 }
 
 // NewScope returns a scope for conditions (expressions of Google's CEL): the names that they may use, each with its
-// type as text, such as int or list(string). A name may contain dots.
+// type as text, such as int or list(string). A name may contain dots. Numbers of any type can be compared with each other.
 func NewScope(names map[string]string) (*Scope, error) {
 	options := []cel.EnvOption{cel.ParserExpressionSizeLimit(MaxLength), cel.ParserRecursionLimit(50), cel.CrossTypeNumericComparisons(true)}
 	for _, name := range slices.Sorted(maps.Keys(names)) {

@@ -32,6 +32,7 @@ func TestConditionsHaveExpectedValues(t *testing.T) {
 		is   any
 	}{
 		{"parameters.images > 1 && visit < 3", Bool, true},
+		{"visit < 1.5", Bool, true},
 		{"agent.agrees.all(a, a)", Bool, false},
 		{"reply.text.startsWith('draw')", Bool, true},
 		{"parameters.images", Count, int64(2)},

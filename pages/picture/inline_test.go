@@ -30,3 +30,13 @@ func TestInlineFiguresTakeColoursOfThePage(t *testing.T) {
 		}
 	}
 }
+
+// Ranges that are as narrow as numbers can be are drawn, too.
+func TestNarrowRangesAreDrawn(t *testing.T) {
+	for _, points := range []plotter.XYs{{{X: 1e16, Y: 1}, {X: 1e16 + 2, Y: 1e16}}, {{X: 0, Y: 0}, {X: 1e-310, Y: 1e-310}}, {{X: 1e16, Y: 1e16}}} {
+		f := picture.Figure{Panels: []picture.Panel{{Lines: []picture.Line{{Points: points}}}}}
+		if _, err := f.Inline(); err != nil {
+			t.Errorf("%v: %v", points, err)
+		}
+	}
+}

@@ -39,6 +39,7 @@ type Panel struct {
 
 // Figure is panels above each other with one horizontal axis.
 type Figure struct {
+	Legend     []string    // names that come first in the legend, so that they have the same colours in several figures
 	Horizontal string      // the label of the axis
 	Ticks      []plot.Tick // of the horizontal axis; nil lets the plot choose
 	Panels     []Panel
@@ -84,7 +85,7 @@ func Panels(horizontal string, panels []Panel) ([]byte, error) {
 
 // Names returns the names of lines that the figure's legend has, each once, in the order of their colours.
 func (f *Figure) Names() []string {
-	var names []string
+	names := slices.Clone(f.Legend)
 	for _, panel := range f.Panels {
 		for _, line := range panel.Lines {
 			if line.Name != "" && !slices.Contains(names, line.Name) {
@@ -124,9 +125,22 @@ func (f *Figure) plots(height float64) ([]*plot.Plot, error) {
 		if err := f.Panels[i].fill(p, f.Names()); err != nil {
 			return nil, fmt.Errorf("drawing %q: %w", f.Panels[i].Title, err)
 		}
+		widen(&p.X)
+		widen(&p.Y)
 		plots[i] = p
 	}
 	return plots, nil
+}
+
+// widen widens the range of an axis that is narrower than a millionth of its values, or than 1e-9: a plot panics there. A range of one value gets 1 on both sides, as a plot does it.
+func widen(axis *plot.Axis) {
+	least := max(1e-9, 1e-6*max(math.Abs(axis.Min), math.Abs(axis.Max)))
+	switch {
+	case axis.Min == axis.Max:
+		axis.Min, axis.Max = axis.Min-max(1, least), axis.Max+max(1, least)
+	case axis.Max-axis.Min < least:
+		axis.Max = axis.Min + least
+	}
 }
 
 // drawPlots draws plots below each other, with their axes aligned.
