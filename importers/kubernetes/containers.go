@@ -59,8 +59,8 @@ func indexOf(words, command []string) int {
 	return -1
 }
 
-// shellWord matches a word of a shell.
-var shellWord = regexp.MustCompile(`(?:[^\s'"\\]|'[^']*'|"[^"]*"|\\[\s\S])+`)
+// shellWord matches a word of a shell, without what stands between commands.
+var shellWord = regexp.MustCompile(`(?:[^\s'"\\;&|]|'[^']*'|"[^"]*"|\\[\s\S])+`)
 
 // quoted matches what a word of a shell has in quotes, or behind a backslash.
 var quoted = regexp.MustCompile(`'([^']*)'|"([^"]*)"|\\([\s\S])`)

@@ -2,7 +2,9 @@ package kubernetes
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -90,7 +92,8 @@ func (c *cluster) checkEngines(servers, pods, workloads []*workload) error {
 	case len(servers) > 0 && len(pods) > 0:
 		return pods[0].fail(pods[0].String()+", which runs Triton, beside "+servers[0].String()+", which serves a plan", "one of them", "select the objects: kubectl get -l LABEL=VALUE")
 	case len(workloads) == 0:
-		return usage.Errorf("found no container of a model server in %d objects\n  hint: it is known by its image, such as nvcr.io/nvidia/tritonserver, or its command, such as plan serve", len(c.objects))
+		found := append([]string{fmt.Sprintf("found no container of a model server in %d objects", len(c.objects))}, c.notes...)
+		return usage.Errorf("%s\n  hint: it is known by its image, such as nvcr.io/nvidia/tritonserver, or its command, such as plan serve", strings.Join(found, "; "))
 	}
 	for _, w := range workloads {
 		if slices.Contains([]*engine{&serveEngine, &workerEngine, &tritonEngine}, w.engine) {
@@ -127,6 +130,9 @@ func (o *options) importServed(r *importers.Run, c *cluster, servers, workers []
 			observed, err := s.remaining()
 			return observed, slices.Concat(c.notes, s.notes, []string{"the devices without workers are the last of their kind"}), err
 		})
+	}
+	if r.Flags.Changed("certify") {
+		return usage.Errorf("--certify: expected a deployment that is made a plan; here the plan of %s comes back as it was\n  hint: plan simulate --find-max-load says what it holds", s.server)
 	}
 	for _, flag := range []string{"profile", "cluster", "workload"} {
 		if r.Flags.Changed(flag) {

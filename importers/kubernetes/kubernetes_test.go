@@ -79,6 +79,8 @@ func TestPodsOfTriton(t *testing.T) {
 		"models by clients":          {deployment("1", "--model-store=/m, --model-control-mode=explicit", "cpu: 2", ""), "cpu-2-0 a all b on host; deployment/d: models are loaded by clients, which manifests do not say: planned with all of " + dir},
 		"no pods":                    {deployment("0", all, "cpu: 2", ""), "deployment/d has no pods"},
 		"a label of the user":        {deployment("1", all, "nvidia.com/gpu: 1", "nodeSelector: {pool: x},"), "T4-0 a all b on host; "},
+		"models by name in a shell":  {strings.Replace(deployment("1", `-c, "cd /; PATH=\"$PATH:/x\" bin/tritonserver --model-repository /m --model-control-mode explicit --load-model b; exit"`, "cpu: 2", ""), "args:", "command: [/bin/bash], args:", 1), "cpu-2-0 b on host; "},
+		"what made it says nothing":  {"{apiVersion: serving.kserve.io/v1beta1, kind: InferenceService, metadata: {name: i}, spec: {predictor: {model: {}}}}\n---\n" + strings.Replace(deployment("1", all, "cpu: 2", ""), "name: d}", "name: d, ownerReferences: [{kind: InferenceService, name: i}]}", 1), "cpu-2-0 a all b on host; inferenceservice/i does not say its containers: what it runs is read of the objects that it makes, if they are among the files"},
 		"a pod whose owner is there": {`{apiVersion: v1, kind: List, items: [` + deployment("1", all, "cpu: 2", "") + `, {apiVersion: v1, kind: Pod, metadata: {name: p, ownerReferences: [{kind: ReplicaSet, name: d-1}]}, spec: {containers: [{image: tritonserver}]}}]}`, "cpu-2-0 a all b on host; "},
 	} {
 		if got, err := serversOf(c.text, dir, kindLabel{"T4", "pool", "x"}); err != nil || got != c.expected {

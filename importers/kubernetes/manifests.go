@@ -180,11 +180,15 @@ type workload struct {
 // the objects, and those that have ended, are left out.
 func (c *cluster) workloads() (list []*workload, err error) {
 	for _, o := range c.objects {
-		kind := document.First(podKinds, func(k *podKind) bool { return k.kind == o.kind })
+		kind := o.podKind()
 		if kind == nil {
 			if err := o.checkUnreadKind(); err != nil {
 				return nil, err
 			}
+			continue
+		}
+		if !o.hasContainers() {
+			c.notes = append(c.notes, o.String()+" does not say its containers: what it runs is read of the objects that it makes, if they are among the files")
 			continue
 		}
 		if phase := o.field("status.phase").text(); c.hasController(o) || phase == "Succeeded" || phase == "Failed" {
@@ -213,12 +217,23 @@ func (c *cluster) workloads() (list []*workload, err error) {
 	return list, nil
 }
 
-// hasController reports whether the object that made this one is among the objects. ReplicaSets between a Deployment and
-// its pods need not be.
+// podKind returns how pods of the object are read, or nil if they are not.
+func (o *object) podKind() *podKind {
+	return document.First(podKinds, func(k *podKind) bool { return k.kind == o.kind })
+}
+
+// hasContainers reports whether the object says which containers its pods have.
+func (o *object) hasContainers() bool {
+	kind := o.podKind()
+	return kind != nil && o.field(kind.spec+".containers").exists()
+}
+
+// hasController reports whether the object that made this one is among the objects, and says its containers. ReplicaSets
+// between a Deployment and its pods need not be among them.
 func (c *cluster) hasController(o *object) bool {
 	for _, owner := range o.field("metadata.ownerReferences").items() {
 		kind, name := owner.field("kind").text(), owner.field("name").text()
-		if c.find(kind, o.namespace, name) != nil {
+		if maker := c.find(kind, o.namespace, name); maker != nil && maker.hasContainers() {
 			return true
 		}
 		if i := strings.LastIndexByte(name, '-'); kind == "ReplicaSet" && i > 0 && c.find("Deployment", o.namespace, name[:i]) != nil {
