@@ -41,8 +41,8 @@ type Discovery struct {
 	Interval time.Duration // between two questions; the default is 2 s
 	Log      *slog.Logger  // slog.Default if nil
 
-	asking    sync.Mutex // held while the sources are asked
-	mu        sync.Mutex // guards all below
+	asking    sync.Mutex      // held while the sources are asked
+	mu        sync.Mutex      // guards all below
 	offers    [][]ServerOffer // by source, from its last answer
 	problems  []string        // by source, the error that was logged last
 	fixed     []InstanceServer

@@ -30,7 +30,7 @@
 // which process plans); queuemetrics.go, queuepage.go and queuemonitor.go (series, the page of the queues, and whether
 // another plan is due); options.go. Servers that come and
 // go: discovery.go (which instance each takes), serversources.go (what lists them), instanceservers.go (an instance
-// changes its server).
+// changes its server). Requests that pass through: forward.go.
 //
 // # Language models in applications
 //

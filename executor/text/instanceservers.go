@@ -39,10 +39,13 @@ func (g *instanceAgent) bind(list []InstanceServer) *boundServers {
 	return &boundServers{servers: r}
 }
 
-// get returns the servers, or an error of the kind llm.ErrGone if there are none.
+// get returns the servers, or an error of the kind llm.ErrGone if there are none, or another process calls them.
 func (s *instanceServers) get() (*localServers, error) {
 	b := s.current.Load()
-	if b.err != nil {
+	switch {
+	case b == nil:
+		return nil, errServerUnseen
+	case b.err != nil:
 		return nil, &llm.Error{Kind: llm.ErrGone, Text: b.err.Error()}
 	}
 	return b.servers, nil
