@@ -105,3 +105,35 @@ func TestServersTakeTurnsAtInstance(t *testing.T) {
 	d.list(t, a)
 	answeredWhole(t, d.send("a", "y", 20), "a", "y", 20)
 }
+
+// Another plan comes into force under load: servers keep their instances, one that stood by takes the instance that
+// the plan has more, and where the next plan has fewer, one stands by again.
+func TestServersKeepInstancesAcrossPlans(t *testing.T) {
+	d := openDiscoveredDesk(t, 1, 2, fake.Options{Models: []string{"a"}, Slots: 8, Token: time.Millisecond})
+	d.list(t, d.servers...)
+	var sheets []*sheet
+	for i, instances := range []int{1, 2, 1} {
+		if i > 0 {
+			if err := d.x.Reload(t.Context(), queuePlan(instances, 8, time.Minute, "a"), fmt.Sprint(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := d.x.core.Load()
+		for n := range instances {
+			until(func() bool { return c.Backends.BackendOf(int32(n)).IsUp(int32(n)) })
+		}
+		before := d.servers[1].Counts().Completions
+		for n := range 16 {
+			sheets = append(sheets, d.send("a", fmt.Sprint("prompt ", i, n), 60))
+		}
+		for _, s := range sheets[16*i:] {
+			<-s.first
+		}
+		if works := d.servers[1].Counts().Completions > before; works != (instances == 2) {
+			t.Errorf("plan %d of %d instances: the second server works: %v", i, instances, works)
+		}
+	}
+	for i, s := range sheets {
+		answeredWhole(t, s, "a", fmt.Sprint("prompt ", i/16, i%16), 60)
+	}
+}
