@@ -40,6 +40,9 @@ type (
 	CPUPlace       = workers.CPUPlace
 	InstanceServer = text.InstanceServer
 	ModelAdapter   = text.ModelAdapter
+	Discovery      = text.Discovery
+	ServerSource   = text.ServerSource
+	ServerOffer    = text.ServerOffer
 	Service        = turn.ServiceTimes
 	AgentOptions   = text.AgentOptions
 )
@@ -56,6 +59,13 @@ func ReadService(path string) (*Service, error) { return turn.ReadServiceTimes(p
 
 // ServeAgent serves the instances of some servers until ctx ends, while another process plans.
 func ServeAgent(ctx context.Context, o AgentOptions) error { return text.ServeAgent(ctx, o) }
+
+// Functions that make the sources of a Discovery, see package text.
+var (
+	ParseServerOffer = text.ParseServerOffer
+	NewServerFile    = text.NewServerFile
+	NewServerName    = text.NewServerName
+)
 
 // CheckAdapters returns an error if adapters contradict each other.
 func CheckAdapters(list []ModelAdapter) error { return text.CheckAdapters(list) }

@@ -50,6 +50,9 @@ func (x *Executor) compile(plan *formats.Plan, sha string) (*turn.Core, error) {
 	if len(x.opt.Servers) > 0 && !c.Backends.HasServers() {
 		return nil, fmt.Errorf("%w: a server of a language model (%s): the plan has no language model", turn.ErrPlan, x.opt.Servers[0].URL)
 	}
+	if x.opt.Discovery != nil && !c.Backends.HasServers() {
+		return nil, fmt.Errorf("%w: servers of language models that come and go (%s): the plan has no language model", turn.ErrPlan, x.opt.Discovery.Sources[0])
+	}
 	return c, nil
 }
 

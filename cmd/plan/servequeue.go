@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/pflag"
 
-	"inferplan/engine/llm"
 	"inferplan/engine/worker"
 	"inferplan/executor"
 	"inferplan/executor/durable"
@@ -30,7 +28,7 @@ type serverOptions struct {
 }
 
 func (o *serverOptions) flags(f *pflag.FlagSet) {
-	f.StringArrayVar(&o.servers, "server", nil, "server of an instance of language models: URL of the next instance, N=URL of instance N of the plan, or N/MODEL=URL where an instance has a server for each model (repeatable)")
+	f.StringArrayVar(&o.servers, "server", nil, "server of an instance of language models: URL of the next instance, N=URL of instance N of the plan, or N/MODEL=URL where an instance has a server for each model (repeatable); dns+http://NAME:PORT, also behind N-M=, has a server at each address of the name, which come and go (plan serve)")
 	f.StringArrayVar(&o.adapters, "adapter", nil, "model of the plan that its server has as a LoRA adapter of another model: MODEL=BASE,PATH with the path of its files as the server sees them, or MODEL=BASE where the server was started with it under this name (repeatable)")
 	f.StringVar(&o.serverKey, "server-token-file", "", "file with the bearer token that these servers ask for")
 }
@@ -42,7 +40,10 @@ func (o *serverOptions) parseList() ([]executor.InstanceServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := parseServers(o.servers, key)
+	list, names, err := parseServers(o.servers, key)
+	if err == nil && len(names) > 0 {
+		err = fmt.Errorf("--server %s: found a name whose addresses are watched, expected URL or N=URL: only plan serve with its queue in a file watches names", names[0])
+	}
 	if err != nil {
 		return nil, usageErrorf("%w", err)
 	}
@@ -145,6 +146,9 @@ type textOptions struct {
 	queue   queueOptions
 	keyless bool // allow access from elsewhere to a front end whose queue on NATS has no key
 	silence time.Duration
+
+	serverFile   string
+	watchServers time.Duration
 }
 
 func (o *textOptions) flags(f *pflag.FlagSet) {
@@ -152,6 +156,8 @@ func (o *textOptions) flags(f *pflag.FlagSet) {
 	o.queue.flags(f, "requests.db")
 	f.BoolVar(&o.keyless, "queue-keyless", false, "listen beyond loopback with a queue on NATS that has no --queue-key: whoever may write to the stream can stop an agent")
 	f.DurationVar(&o.silence, "server-silence", 5*time.Second, "how long a server may answer nothing, beside ten times what the plan expects, until its requests go elsewhere")
+	f.StringVar(&o.serverFile, "servers", "", "file with servers that come and go, one a line: URL for any instance of the plan without a server, N=URL or N-M=URL for one of these instances, or N/MODEL=URL; a change takes effect without a restart")
+	f.DurationVar(&o.watchServers, "watch-servers", 2*time.Second, "how often the file of --servers, and names of --server dns+http://NAME:PORT, are looked at")
 }
 
 // setServeOptions sets the options of serve that concern language models. It sets how the queue of requests is
@@ -159,7 +165,7 @@ func (o *textOptions) flags(f *pflag.FlagSet) {
 func (o *textOptions) setServeOptions(options *executor.ServeOptions) error {
 	// Read the servers, the adapters and the queue's key.
 	var err error
-	if options.Servers, err = o.parseList(); err != nil {
+	if options.Servers, options.Discovery, err = o.readServers(options.Log); err != nil {
 		return err
 	}
 	if options.Adapters, err = o.readAdapters(); err != nil {
@@ -169,7 +175,7 @@ func (o *textOptions) setServeOptions(options *executor.ServeOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := checkPositiveDuration("server-silence", o.silence); err != nil {
+	if err := firstError(checkPositiveDuration("server-silence", o.silence), checkPositiveDuration("watch-servers", o.watchServers)); err != nil {
 		return err
 	}
 	options.SilenceTimeout = o.silence
@@ -177,7 +183,9 @@ func (o *textOptions) setServeOptions(options *executor.ServeOptions) error {
 	// A shared queue leaves the servers to agents, and needs a key where others can reach it.
 	if o.queue.isShared() {
 		switch text := "with --queue %s: its servers are attached by 'plan agent', each beside its own: give the flag there"; {
-		case len(options.Servers) > 0:
+		case o.serverFile != "":
+			return usageErrorf("--servers "+text, o.queue.location)
+		case len(options.Servers) > 0 || options.Discovery != nil:
 			return usageErrorf("--server "+text, o.queue.location)
 		case len(options.Adapters) > 0:
 			return usageErrorf("--adapter "+text, o.queue.location)
@@ -206,28 +214,55 @@ func (o *textOptions) setServeOptions(options *executor.ServeOptions) error {
 	return nil
 }
 
-// parseServers reads URL, N=URL and N/MODEL=URL. N is the number of the instance in the plan, and MODEL the model
-// that a server of this instance runs alone. Servers without a number are numbered in order. key is the bearer token
-// for all.
-func parseServers(list []string, key string) ([]executor.InstanceServer, error) {
-	var out []executor.InstanceServer
+// parseServers reads --server URL, N=URL and N/MODEL=URL. N is the number of the instance in the plan, and MODEL the
+// model that a server of this instance runs alone. Servers without a number are numbered in order. key is the bearer
+// token for all. Names whose addresses are watched are returned as sources.
+func parseServers(list []string, key string) (out []executor.InstanceServer, names []executor.ServerSource, err error) {
 	nextIndex := 0
 	for _, text := range list {
-		s := executor.InstanceServer{Instance: nextIndex, URL: text, Key: key}
-		if instance, url, isNumbered := strings.Cut(text, "="); isNumbered && !strings.Contains(instance, "://") {
-			number, model, _ := strings.Cut(instance, "/")
-			n, err := strconv.Atoi(number)
-			if err != nil || n < 0 {
-				return nil, fmt.Errorf("--server %s: expected URL, N=URL or N/MODEL=URL, with the number N of an instance from 0", text)
+		o, isName, err := executor.ParseServerOffer(text)
+		switch {
+		case err != nil:
+			return nil, nil, fmt.Errorf("--server %w", err)
+		case isName:
+			name, err := executor.NewServerName(o, key)
+			if err != nil {
+				return nil, nil, fmt.Errorf("--server %w", err)
 			}
-			s.Instance, s.Model, s.URL = n, model, url
-		} else {
+			names = append(names, name)
+			continue
+		case o.TakesAny():
+			o.FirstInstance = nextIndex
 			nextIndex++
+		case o.FirstInstance != o.LastInstance:
+			return nil, nil, fmt.Errorf("--server %s: found several instances, expected one, or dns+http://NAME:PORT", text)
 		}
-		if _, err := llm.New(s.URL); err != nil {
-			return nil, fmt.Errorf("--server %s: %w", text, err)
-		}
-		out = append(out, s)
+		o.Server.Instance, o.Server.Key = o.FirstInstance, key
+		out = append(out, o.Server)
 	}
-	return out, nil
+	return out, names, nil
+}
+
+// readServers returns the servers that --server names, and a discovery of those that come and go, by names and by
+// --servers. If there are none of these, it returns no discovery.
+func (o *textOptions) readServers(log *slog.Logger) ([]executor.InstanceServer, *executor.Discovery, error) {
+	key, err := readToken(o.serverKey)
+	if err != nil {
+		return nil, nil, err
+	}
+	list, sources, err := parseServers(o.serverOptions.servers, key)
+	if err != nil {
+		return nil, nil, usageErrorf("%w", err)
+	}
+	if o.serverFile != "" {
+		file, err := executor.NewServerFile(o.serverFile, key)
+		if err != nil {
+			return nil, nil, usageErrorf("--servers: %w", err)
+		}
+		sources = append(sources, file)
+	}
+	if len(sources) == 0 {
+		return list, nil, nil
+	}
+	return list, &executor.Discovery{Sources: sources, Interval: o.watchServers, Log: log}, nil
 }

@@ -135,6 +135,12 @@ func WithTrace(ctx context.Context, parent, state string) context.Context {
 	return context.WithValue(ctx, traceKey{}, traceHeaders{parent, state})
 }
 
+// Forward sends a request to the server as it is, a POST of JSON, and returns the response, whose body the caller closes.
+// An answer with an error status is returned as an Error.
+func (c *Client) Forward(ctx context.Context, path string, body []byte) (*http.Response, error) {
+	return c.send(ctx, http.MethodPost, path, json.RawMessage(body))
+}
+
 // send sends a request and returns the response, whose body the caller closes. body, if not nil, is sent as JSON. A
 // response with an error status becomes an Error, with the time after which the server wants to be asked again if it
 // names one.

@@ -237,7 +237,9 @@ func (r *rig) up(opt Options) {
 	if r.wrap != nil {
 		r.store = r.wrap(r.store)
 	}
-	opt.Store, opt.Server, opt.Log = r.store, r.fake, quiet
+	if opt.Store, opt.Log = r.store, quiet; opt.Server == nil {
+		opt.Server = r.fake
+	}
 	if r.front, err = New(opt); err != nil {
 		r.t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package completions
 import (
 	"errors"
 	"net/http"
+	"sync/atomic"
 
 	"inferplan/executor/httplimit"
 	"inferplan/executor/tracing"
@@ -21,6 +22,8 @@ type apiHandlers struct {
 	front   *Front
 	files   fileService
 	batches batchService
+	// forwarded is the number of requests that pass through to servers now.
+	forwarded atomic.Int64
 }
 
 func newAPI(f *Front) *apiHandlers {
@@ -35,7 +38,8 @@ type apiRequest struct {
 	trace  *tracing.Request // nil if it has no span
 }
 
-// newMux returns the routes of the OpenAI API: completions, models, files and batches. All but the health check go
+// newMux returns the routes of the OpenAI API: completions, models, files and batches, and what passes
+// through to servers. All but the health check go
 // through the door, which checks keys and limits, and are refused while the front end drains.
 func (f *apiHandlers) newMux() *http.ServeMux {
 	mux := http.NewServeMux()
@@ -65,6 +69,9 @@ func (f *apiHandlers) newMux() *http.ServeMux {
 		handle("POST "+path, func(req *apiRequest) error { return f.serveCompletion(req, chat) })
 		handle("GET "+path+"/{id}", f.getRequest)
 		handle("POST "+path+"/{id}/cancel", f.cancelByID)
+	}
+	for _, path := range forwardedPaths {
+		handle("POST "+path, func(req *apiRequest) error { return f.forward(req, path) })
 	}
 	handle("GET /v1/models", f.listModels)
 	handle("GET /v1/models/{id...}", f.getModel)

@@ -32,6 +32,8 @@ type Options struct {
 	// MaxOpenRequests bounds the requests that were accepted and have not ended, MaxBatchLines the lines of a batch.
 	// The defaults are 200,000 and 50,000.
 	MaxOpenRequests, MaxBatchLines int
+	// MaxForwarded bounds the requests that pass through to servers at once. The default is 1024.
+	MaxForwarded int
 	// StallTimeout is how long a client may leave sent data unread before it is cut off. The default is 30 s.
 
 	StallTimeout time.Duration
@@ -65,6 +67,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.MaxStoredBytes = cmp.Or(o.MaxStoredBytes, 4<<30)
 	o.MaxOpenRequests = cmp.Or(o.MaxOpenRequests, 200_000)
 	o.MaxBatchLines = cmp.Or(o.MaxBatchLines, 50_000)
+	o.MaxForwarded = cmp.Or(o.MaxForwarded, 1024)
 	o.StallTimeout = cmp.Or(o.StallTimeout, 30*time.Second)
 	o.FileRetention = cmp.Or(o.FileRetention, 30*day)
 	o.BatchClass = cmp.Or(o.BatchClass, "batch")

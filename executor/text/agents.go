@@ -14,7 +14,9 @@ import (
 // agentBackend is the backend of instances: it has an agent for each.
 type agentBackend struct {
 	serverBackend[*instanceAgent]
-	series *queueMetrics
+	series     *queueMetrics
+	discovered *discoveryFollower // nil if servers do not come and go
+	servers    []InstanceServer   // of all instances, when the backend started
 }
 
 // Instances returns the backend for the instances of a core's plan of queues, and the indexes of their devices. An
@@ -48,8 +50,13 @@ func (a *agentBackend) Start(ctx context.Context) error {
 			return fmt.Errorf("%w: adapter %s: found no model of this name in the plan", turn.ErrPlan, m.Model)
 		}
 	}
+	a.servers = a.options.Servers
+	if d := a.options.Discovery; d != nil {
+		a.discovered, a.servers = d.follow(ctx, a.options.Servers, len(a.devices))
+		a.core.Metrics.Registry.MustRegister(d.series())
+	}
 	for _, d := range a.devices {
-		if err := a.byDevice[d].bindServers(); err != nil {
+		if err := a.byDevice[d].bindServers(a.servers); err != nil {
 			return fmt.Errorf("%w: %w", turn.ErrPlan, err)
 		}
 	}
@@ -57,6 +64,22 @@ func (a *agentBackend) Start(ctx context.Context) error {
 		return nil // agents of other processes are waited for later
 	}
 	return a.prepareAll(ctx, "an instance")
+}
+
+// LoopStarted implements turn.Backend. It also has servers come and go from now on.
+func (a *agentBackend) LoopStarted() {
+	a.serverBackend.LoopStarted()
+	if a.discovered != nil {
+		a.followServers(a.servers)
+	}
+}
+
+// Close implements turn.Backend.
+func (a *agentBackend) Close(ctx context.Context) {
+	if a.discovered != nil {
+		a.discovered.end()
+	}
+	a.serverBackend.Close(ctx)
 }
 
 // RunBatch is called when the policy dispatches a request to an instance (a server of language models), and has it
@@ -130,6 +153,11 @@ func (a *agentBackend) LoadNetwork(o turn.LoadOrder) {
 // if it was lost since, the event is ignored. Code 1 of eventServerAnswers means that the server has its model.
 func (a *agentBackend) HandleEvent(n *turn.BackendEvent) {
 	g := a.byDevice[n.Device]
+	if n.Kind == eventServersChanged {
+		g.changeServers(n.Result.(*boundServers))
+		g.showState()
+		return
+	}
 	if n.Generation != g.watch.lossCount.Load() {
 		return
 	}

@@ -3,7 +3,6 @@ package text
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -13,25 +12,20 @@ import (
 )
 
 // bindServers sets the agent's control: the servers that this process calls, or those behind the agent of another
-// process. It is called at the start, and returns an error if a model of the instance has no server.
-func (g *instanceAgent) bindServers() (err error) {
-	instance := int(g.core.Tables.InstanceOf(g.device))
+// process. It is called at the start, with the servers of all instances. If a model of the instance has no server, it
+// returns an error, unless servers come and go.
+func (g *instanceAgent) bindServers(list []InstanceServer) error {
 	if a := g.options.Agents; a != nil {
-		g.control = newRemoteServers(a, instance)
+		g.control = newRemoteServers(a, int(g.core.Tables.InstanceOf(g.device)))
 		return nil
 	}
-	r, err := NewLocalServers(g.options.Servers, g.options.Adapters, instance)
-	if err != nil {
-		return err
+	b := g.bind(list)
+	g.servers.current.Store(b)
+	g.control = &g.servers
+	if g.options.Discovery != nil {
+		return nil
 	}
-	for _, name := range g.modelNames() {
-		if !r.hasServer(name) {
-			return fmt.Errorf("instance %s has no server for %s (--server %d=URL)", g.name, name, instance)
-		}
-	}
-	r.tracer, r.name = g.core.Options.Tracer, g.name
-	g.control = r
-	return nil
+	return b.err
 }
 
 // modelNames returns the models that the instance may run: those for whose KV cache (the memory of the tokens of running

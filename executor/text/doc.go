@@ -28,7 +28,9 @@
 // processes); agentprocess.go, agentinstance.go, agentrun.go, agentruns.go, agentupdates.go, agentterm.go and
 // agentrefused.go (the process that receives the orders); queuefront.go and queueplanner.go (how it all starts, and
 // which process plans); queuemetrics.go, queuepage.go and queuemonitor.go (series, the page of the queues, and whether
-// another plan is due); options.go.
+// another plan is due); options.go. Servers that come and
+// go: discovery.go (which instance each takes), serversources.go (what lists them), instanceservers.go (an instance
+// changes its server). Requests that pass through: forward.go.
 //
 // # Language models in applications
 //

@@ -10,6 +10,9 @@ import (
 // Options say where the servers of the plan's language models are.
 type Options struct {
 	Servers []InstanceServer
+	// Discovery finds servers that come and go, for instances of plans of queues that Servers does not name. It is nil if
+	// there are none.
+	Discovery *Discovery
 	// Adapters are models of the plan that a server serves as adapters of another one.
 	Adapters []ModelAdapter
 	// SilenceTimeout is the time without an answer after which a server counts as gone. The default is 5 s.

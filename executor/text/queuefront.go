@@ -71,7 +71,7 @@ func NewFront(ctx context.Context, h Host, o *QueueOptions, door *httplimit.Door
 	}
 
 	// Register the series, and, with agents, compete to be the process that plans.
-	h.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	h.Registry.MustRegister(f.queues.forwarded, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: series.Prefix + "store_full", Help: "1 while the disk of accepted requests is full and new ones are refused.",
 	}, func() float64 {
 		if f.StoreFull() {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,6 +27,9 @@ type Queues struct {
 
 	mu           sync.Mutex
 	openRequests map[string]openRequest // by the request's id
+
+	forwarded   *prometheus.CounterVec // requests that passed through, by path and status
+	forwardTurn atomic.Uint32          // which server is asked first for the next of them
 }
 
 // openRequest is a request that a core has. It holds a reference to the job.
@@ -50,7 +54,9 @@ type Host struct {
 }
 
 // NewQueues returns the queues of an executor's plans.
-func NewQueues(h Host) *Queues { return &Queues{host: h, openRequests: map[string]openRequest{}} }
+func NewQueues(h Host) *Queues {
+	return &Queues{host: h, openRequests: map[string]openRequest{}, forwarded: newForwardedCounter()}
+}
 
 // Wait returns when the front end has received all results. It is called after the executor has been closed.
 func (q *Queues) Wait() { q.wg.Wait() }

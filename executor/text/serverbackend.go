@@ -59,6 +59,7 @@ const (
 	eventServerAnswers // a check found that the server answers
 	eventServerLost
 	eventServerReady
+	eventServersChanged // the servers of an instance have changed
 )
 
 // open sets the fields of a backend without devices.

@@ -34,6 +34,8 @@ type Options struct {
 	Loads bool
 	// Static: those that would be loaded cannot be.
 	Static bool
+	// Embeds: it has /v1/embeddings. Responds: it has /v1/responses, streamed.
+	Embeds, Responds bool
 	// Sleeps is the memory that the server sleeps without; it has one model, and is Plain.
 	// One that starts while another has the memory sleeps. If it is nil, the server never sleeps.
 	Sleeps *GPU
@@ -75,6 +77,7 @@ type Counts struct {
 	Unloads     int
 	Prompts     []string // of completions, in order
 	Canary      int      // completions of one token
+	Forwarded   []string // requests for embeddings and responses, in order; "left" where a client left
 }
 
 // Start makes a server that listens.
@@ -173,6 +176,7 @@ func (s *Server) Counts() Counts {
 	defer s.mu.Unlock()
 	c := s.counts
 	c.Loads, c.Adapters, c.Prompts = slices.Clone(c.Loads), slices.Clone(c.Adapters), slices.Clone(c.Prompts)
+	c.Forwarded = slices.Clone(c.Forwarded)
 	return c
 }
 

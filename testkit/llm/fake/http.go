@@ -32,6 +32,12 @@ func (s *Server) handler() http.Handler {
 	})
 	mux.HandleFunc("POST /v1/completions", func(w http.ResponseWriter, r *http.Request) { s.complete(w, r, false) })
 	mux.HandleFunc("POST /v1/chat/completions", func(w http.ResponseWriter, r *http.Request) { s.complete(w, r, true) })
+	if s.opt.Embeds {
+		mux.HandleFunc("POST /v1/embeddings", s.embed)
+	}
+	if s.opt.Responds {
+		mux.HandleFunc("POST /v1/responses", s.respond)
+	}
 	if !s.opt.Plain {
 		mux.HandleFunc("GET /models", s.list)
 		mux.HandleFunc("POST /models/load", s.loadModel)
