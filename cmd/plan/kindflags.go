@@ -22,7 +22,7 @@ type kindFlags struct {
 // flagsOfKinds is the table of these flags.
 var flagsOfKinds = []kindFlags{
 	{"serve", []string{"server", "server-token-file", "server-silence"}, mayUseServers},
-	{"serve", []string{"adapter", "queue", "queue-replicas", "queue-key", "queue-keyless", "queue-creds", "queue-silence"}, answersWithText},
+	{"serve", []string{"servers", "watch-servers", "adapter", "queue", "queue-replicas", "queue-key", "queue-keyless", "queue-creds", "queue-silence"}, answersWithText},
 	{"serve", []string{"grpc", "models-dir", "engine", "record", "share-cpus", "model-cache", "place", "remote", "join-listen", "join-token-file", "join-cert", "join-silence",
 		"tf32", "cuda-graph", "fp16", "conv-search", "gpu-memory", "provider-option"}, answersWithTensors},
 	{"load", []string{"inputs", "noise", "no-timeout"}, answersWithTensors},
