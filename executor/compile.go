@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"inferplan/executor/text"
 	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/policy/policies"
@@ -50,8 +51,8 @@ func (x *Executor) compile(plan *formats.Plan, sha string) (*turn.Core, error) {
 	if len(x.opt.Servers) > 0 && !c.Backends.HasServers() {
 		return nil, fmt.Errorf("%w: a server of a language model (%s): the plan has no language model", turn.ErrPlan, x.opt.Servers[0].URL)
 	}
-	if x.opt.Discovery != nil && !c.Backends.HasServers() {
-		return nil, fmt.Errorf("%w: servers of language models that come and go (%s): the plan has no language model", turn.ErrPlan, x.opt.Discovery.Sources[0])
+	if x.opt.Discovery != nil && !text.ServesText(plan) {
+		return nil, fmt.Errorf("%w: servers that come and go (%s): expected a plan of queues of language models; others take --server N=URL", turn.ErrPlan, x.opt.Discovery.Sources[0])
 	}
 	return c, nil
 }

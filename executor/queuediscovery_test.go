@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"inferplan/executor/text"
+	"inferplan/formats"
 	"inferplan/testkit/llm/fake"
 )
 
@@ -135,5 +137,24 @@ func TestServersKeepInstancesAcrossPlans(t *testing.T) {
 	}
 	for i, s := range sheets {
 		answeredWhole(t, s, "a", fmt.Sprint("prompt ", i/16, i%16), 60)
+	}
+}
+
+// Plans without queues refuse servers that come and go.
+func TestOtherPlansRefuseDiscovery(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "servers")
+	if err := os.WriteFile(path, []byte("http://localhost:1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := text.NewServerFile(path, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{CoreOptions: CoreOptions{Engine: "replay"}, InstanceOptions: InstanceOptions{Discovery: &Discovery{Sources: []ServerSource{file}}}}
+	want := "servers that come and go (" + path + "): expected a plan of queues of language models; others take --server N=URL"
+	for _, plan := range []*formats.Plan{onePlan(time.Millisecond, 4, 1, patient), ragPlan(1, patient)} {
+		if _, err := New(t.Context(), plan, o); !errors.Is(err, ErrPlan) || !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("error %v, expected %q", err, want)
+		}
 	}
 }

@@ -44,8 +44,8 @@ var ofAllKinds = map[string]string{
 // values are what flags are given that take not any text.
 var values = map[string]string{
 	"place": "cpu-a=0-1", "remote": "L4=1", "gpu-memory": "1GiB", "provider-option": "a=b", "tf32": "on", "cuda-graph": "on", "fp16": "on", "conv-search": "default",
-	"join-listen": "127.0.0.1:0", "join-silence": "1s", "queue-silence": "1s", "server-silence": "1s", "queue-replicas": "1", "model-cache": "1GiB", "engine": "replay",
-	"grpc": "127.0.0.1:0", "jitter": "0.1", "network": "nodes", "server": "http://127.0.0.1:1", "adapter": "a=b", "trace-to": "http://127.0.0.1:4318", "watch-servers": "1s",
+	"join-listen": "127.0.0.1:0", "join-silence": "1s", "queue-silence": "1s", "server-silence": "1s", "watch-servers": "1s", "queue-replicas": "1", "model-cache": "1GiB", "engine": "replay",
+	"grpc": "127.0.0.1:0", "jitter": "0.1", "network": "nodes", "server": "http://127.0.0.1:1", "adapter": "a=b", "trace-to": "http://127.0.0.1:4318",
 }
 
 // Every flag of every verb acts on plans of every kind, or is refused with the kind's name

@@ -101,9 +101,6 @@ func maxTokensOf(workflows *flows.WorkflowTables, service int32) (prompt, answer
 // turn.ErrPlan if servers and devices do not match. A server that does not answer in time is tried again later, while
 // the others work.
 func (a *generatorBackend) Start(ctx context.Context) error {
-	if a.options.Discovery != nil {
-		return fmt.Errorf("%w: found servers that come and go, and modules of applications: expected a server for each of these (--server N=URL)", turn.ErrPlan)
-	}
 	if err := checkServers(a.options.Servers, len(a.devices)); err != nil {
 		return err
 	}

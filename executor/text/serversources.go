@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"inferplan/engine/llm"
 )
@@ -19,6 +20,9 @@ import (
 // watchedNamePrefix is the beginning of a URL whose host is a name with an address for each server. Thanos 0.39 has
 // the same prefix for lists of addresses.
 const watchedNamePrefix = "dns+"
+
+// lookupTimeout bounds the wait for a name server, which other sources wait for, too.
+const lookupTimeout = 5 * time.Second
 
 // maxServerFile bounds a file of servers, in bytes.
 const maxServerFile = 1 << 20
@@ -155,6 +159,8 @@ func (n *ServerName) String() string { return watchedNamePrefix + n.url.String()
 // it returns one for each IPv6 address, because a server with both would count twice. An answer without addresses is an
 // error, so that a name server that fails takes no server away.
 func (n *ServerName) Offers(ctx context.Context) ([]ServerOffer, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
 	addresses, err := n.lookup(ctx, "ip", n.url.Hostname())
 	if err == nil && len(addresses) == 0 {
 		err = errors.New("the name has no addresses")
