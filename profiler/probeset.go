@@ -37,6 +37,7 @@ type savedTry struct {
 	factor                     float64
 	roundCount                 int
 	cpu, wall, host, afterIdle [][]time.Duration // times by probe, then round
+	reference                  []time.Duration
 	stopReason                 string
 }
 
@@ -179,18 +180,19 @@ func (set *probeSet) restart(now time.Time) {
 }
 
 // keepBetterTry is called when a try to sample the set has ended, of several on a busy machine. It saves the current
-// samples in bestTry if no earlier try was less busy. Otherwise it puts the saved ones back in place of the current
-// ones.
+// samples in bestTry if no earlier try was less busy. Otherwise, or if the current try was interrupted with fewer
+// rounds, it puts the saved ones back in place of the current ones.
 func (set *probeSet) keepBetterTry() {
-	if factor := set.busyness().factor; set.bestTry == nil || factor <= set.bestTry.factor {
-		set.bestTry = &savedTry{factor: factor, roundCount: set.roundCount, stopReason: set.stopReason}
+	isShorter := set.bestTry != nil && set.stopReason == "" && set.roundCount < set.bestTry.roundCount
+	if factor := set.busyness().factor; set.bestTry == nil || factor <= set.bestTry.factor && !isShorter {
+		set.bestTry = &savedTry{factor: factor, roundCount: set.roundCount, stopReason: set.stopReason, reference: set.reference}
 		for _, p := range set.probes {
 			set.bestTry.cpu, set.bestTry.wall = append(set.bestTry.cpu, p.cpu), append(set.bestTry.wall, p.wall)
 			set.bestTry.host, set.bestTry.afterIdle = append(set.bestTry.host, p.host), append(set.bestTry.afterIdle, p.afterIdle)
 		}
 		return
 	}
-	set.roundCount, set.stopReason = set.bestTry.roundCount, set.bestTry.stopReason
+	set.roundCount, set.stopReason, set.reference = set.bestTry.roundCount, set.bestTry.stopReason, set.bestTry.reference
 	for i, p := range set.probes {
 		p.cpu, p.wall, p.host, p.afterIdle = set.bestTry.cpu[i], set.bestTry.wall[i], set.bestTry.host[i], set.bestTry.afterIdle[i]
 	}

@@ -240,3 +240,30 @@ func TestTogetherGivesMeanTime(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// An interrupt during a retry leaves the samples of the finished try.
+func TestInterruptedRetryKeepsFinishedTry(t *testing.T) {
+	for _, rounds := range []int{0, 2} { // of the retry
+		clock := newFakeClock()
+		ctx, cancel := context.WithCancel(context.Background())
+		n := 0
+		l := fixedLane("a", clock, nil, func(time.Time) float64 {
+			if n++; n == 20+rounds+1 {
+				cancel()
+			}
+			return 1
+		}, time.Millisecond)
+		s := &sampler{rule: Precision{HalfWidth: 0.01, MinRounds: 20, MaxRounds: 20}, now: clock.now,
+			measureReference: func() time.Duration { return time.Millisecond }, shouldRetry: func(*probeSet) bool {
+				if rounds == 0 {
+					cancel()
+				}
+				return true
+			}}
+		err := s.run(ctx, []*probeSet{l})
+		cancel()
+		if !errors.Is(err, context.Canceled) || l.stopReason != endInterrupted || l.roundCount != 20 || len(l.probes[0].cpu) != 20 || len(l.reference) != 20 {
+			t.Errorf("interrupted %d rounds after a try: error %v, ended %q with %d rounds, %d samples and %d references, expected the 20 of the try", rounds, err, l.stopReason, l.roundCount, len(l.probes[0].cpu), len(l.reference))
+		}
+	}
+}
