@@ -250,6 +250,9 @@ func (g *jobGroup) samplePass(ctx context.Context, s *sampler, share int, places
 				continue
 			}
 			set.isPartial = set.roundCount < interruptedRounds || set.loosestHalfWidth(g.run.options.Precision.Floor) > interruptedLoose
+			if set.isPartial && g.run.holdsBetter(owner[set], keys[set], set.roundCount) {
+				continue
+			}
 			if set.blockCount > 0 || !set.isPartial {
 				g.run.recordResult(owner[set], keys[set], set)
 				usable = true

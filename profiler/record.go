@@ -133,7 +133,9 @@ func (r *runner) recordResult(j *modelJob, key measurementKey, set *probeSet) {
 		note = fmt.Sprintf("%s: times are only known to ±%.1f %% (%d samples, stopped by %s)", subject, 100*loose, set.roundCount, set.stopReason)
 		r.progress.warn(j.info.name, note)
 	}
-	r.setNote(subject, note)
+	if set.blockCount > 0 || !r.isPartial(j, key) { // ranges do not finish blocks that were interrupted
+		r.setNote(subject, note)
+	}
 	if j.info.weightsNote != "" {
 		r.setNote("weights of "+j.info.name, "weights of "+j.info.name+noteSep+j.info.weightsNote)
 	}
@@ -166,6 +168,13 @@ func (r *runner) isPartial(j *modelJob, key measurementKey) bool {
 	return slices.ContainsFunc(r.profile.Notes, func(n string) bool {
 		return strings.HasPrefix(n, r.precisionSubject(j, key)+noteSep) && strings.HasSuffix(n, partialEnd)
 	})
+}
+
+// holdsBetter reports whether the profile has a measurement that is better than one that was interrupted after rounds:
+// a finished one, or one with as many samples.
+func (r *runner) holdsBetter(j *modelJob, key measurementKey, rounds int) bool {
+	m := j.entry.FindMeasurement(r.dev.Kind, key.share, key.batch)
+	return m != nil && m.WholeModel != nil && (!r.isPartial(j, key) || m.WholeModel.Samples >= rounds)
 }
 
 // insertModel puts a job's model into the profile, in place of an entry of the same name. Otherwise it is added

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -525,5 +526,67 @@ func TestGroupsFitMemoryAndTime(t *testing.T) {
 	r.dev.ID = "cuda:0" // on a GPU, every model has it to itself
 	if n := len(r.groupJobs(jobs)); n != len(jobs) {
 		t.Errorf("%d groups of %d models on a GPU", n, len(jobs))
+	}
+}
+
+// An interrupt early in a run that measures again leaves what the profile has, and its notes.
+func TestInterruptedForceKeepsFinishedMeasurements(t *testing.T) {
+	eng := newFakeEngine(uniformModel("net", 6, 100*time.Microsecond))
+	o := eng.options("net")
+	o.Blocks, o.Batches, o.Precision, o.FP16Samples = 3, []int{1}, quickRule, -1
+	o.OutPath = filepath.Join(t.TempDir(), "profile.json")
+	before := mustRun(t, o)
+	for _, after := range []int{5, 40} {
+		ctx, cancel := context.WithCancel(context.Background())
+		first := len(eng.log)
+		eng.onRun = func(int) {
+			if len(eng.log)-first >= after {
+				cancel()
+			}
+		}
+		o.Force = true
+		_, err := Run(ctx, o)
+		cancel()
+		if !errors.Is(err, context.Canceled) {
+			t.Fatalf("after %d runs: error %v", after, err)
+		}
+		p, err := formats.ReadProfile(o.OutPath)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(before.Models, p.Models); diff != "" || slices.ContainsFunc(p.Notes, func(n string) bool { return strings.HasSuffix(n, partialEnd) }) {
+			t.Errorf("after %d runs: notes %q, %s", after, p.Notes, diff)
+		}
+	}
+}
+
+// Ranges that are measured later do not hide that the blocks beside them were interrupted.
+func TestRangesKeepTheNoteOfInterruptedBlocks(t *testing.T) {
+	eng := newFakeEngine(uniformModel("net", 6, 100*time.Microsecond))
+	o := eng.options("net")
+	o.Blocks, o.Batches, o.Precision, o.FP16Samples = 3, []int{1}, quickRule, -1
+	o.OutPath = filepath.Join(t.TempDir(), "profile.json")
+	ctx, cancel := context.WithCancel(context.Background())
+	warmUpBegin := math.MaxInt
+	o.Progress = func(e Event) {
+		if e.Stage == StageWarmUp {
+			warmUpBegin = len(eng.log)
+		}
+	}
+	eng.onRun = func(int) {
+		if len(eng.log)-30 > warmUpBegin { // in the samples that follow
+			cancel()
+		}
+	}
+	isPartial := func(n string) bool { return strings.HasSuffix(n, partialEnd) }
+	p, err := Run(ctx, o)
+	cancel()
+	if !errors.Is(err, context.Canceled) || !slices.ContainsFunc(p.Notes, isPartial) {
+		t.Fatalf("error %v, notes %q, expected one of what was interrupted", err, p.Notes)
+	}
+	eng.onRun, o.Progress, o.Ranges = nil, nil, AllRanges()
+	o.Ranges.OnlyRanges = true
+	if p = mustRun(t, o); len(p.Models[0].Measurements[0].Ranges) != 2 || !slices.ContainsFunc(p.Notes, isPartial) {
+		t.Errorf("after ranges: %+v, notes %q", p.Models[0].Measurements[0].Ranges, p.Notes)
 	}
 }
