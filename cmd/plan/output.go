@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,7 +31,7 @@ type printer struct {
 
 func newPrinter(cmd *cobra.Command, g *globalFlags) *printer {
 	out := cmd.OutOrStdout()
-	if g.stdoutFlag != "" && g.stdoutFlag != "output" { // a file in place of the tables
+	if !slices.Contains([]string{"", "output", "html"}, g.stdoutFlag) { // a file in place of the tables
 		out = io.Discard
 	}
 	return &printer{out, cmd.ErrOrStderr(), g.json, g.quiet, terminalWidth(cmd.OutOrStdout()), cmd.Name(), g.typedFlags, nil}
