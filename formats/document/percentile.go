@@ -28,6 +28,9 @@ func ParseShare(text string) (float64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("%s is not a share such as 0.8 or 80%%", Quote(text))
 	}
+	if isPercent && strings.ContainsAny(text, "eE") {
+		v /= 100
+	}
 	return v, nil
 }
 

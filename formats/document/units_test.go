@@ -178,3 +178,11 @@ func TestRoundedTimes(t *testing.T) {
 		}
 	}
 }
+
+func TestParseShare(t *testing.T) {
+	for text, want := range map[string]float64{"0.8": .8, "80%": .8, "80 %": .8, "1e1%": .1, "5E-1 %": .005, "1e-1": .1} {
+		if got, err := ParseShare(text); err != nil || got != want {
+			t.Errorf("%s: found %v and %v, expected %v", text, got, err, want)
+		}
+	}
+}
