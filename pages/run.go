@@ -1,7 +1,6 @@
 package pages
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"gonum.org/v1/plot/plotter"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/outcomes"
 	"inferplan/formats/report"
 	"inferplan/pages/picture"
@@ -76,22 +76,27 @@ func (r *Run) latencies(key formats.ModelClass) plotter.XYs {
 	return nil
 }
 
-// windows returns a value of the windows of time of all models together, by seconds.
-func (r *Run) windows(value func(w *formats.WindowReport) float64) plotter.XYs {
-	var out plotter.XYs
+// windows returns a value of the windows of time of all models together, by seconds. value gets the length of a window
+// in seconds: until the next one begins, or the run ends. A window without a length is left out.
+func (r *Run) windows(value func(w *formats.WindowReport, seconds float64) float64) plotter.XYs {
+	var list []*formats.WindowReport
 	for i := range r.Report.Windows {
 		if w := &r.Report.Windows[i]; w.Model == "" {
-			out = append(out, plotter.XY{X: w.StartUS.D().Seconds(), Y: value(w)})
+			list = append(list, w)
+		}
+	}
+	var out plotter.XYs
+	var width document.Micros // of the window before
+	for i, w := range list {
+		length := r.Report.DurationUS - w.StartUS
+		if i+1 < len(list) {
+			length = list[i+1].StartUS - w.StartUS
+		} else if width > 0 && (length <= 0 || length > width) { // a run that was interrupted does not say its end
+			length = width
+		}
+		if width = length; length > 0 {
+			out = append(out, plotter.XY{X: w.StartUS.D().Seconds(), Y: value(w, length.D().Seconds())})
 		}
 	}
 	return out
-}
-
-// windowSeconds returns the width of the windows of time: the distance of the first two.
-func (r *Run) windowSeconds() float64 {
-	starts := r.windows(func(*formats.WindowReport) float64 { return 0 })
-	if len(starts) < 2 {
-		return cmp.Or((r.Report.DurationUS.D() - r.Report.WarmupUS.D()).Seconds(), 1)
-	}
-	return starts[1].X - starts[0].X
 }

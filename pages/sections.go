@@ -183,8 +183,8 @@ func windowSection(_ *formats.Plan, runs []Run) (Section, error) {
 		panel := picture.Panel{FromZero: figure.fromZero}
 		for i := range runs {
 			r := &runs[i]
-			seconds := r.windowSeconds() * float64(max(r.Report.Runs, 1))
-			if points := r.windows(func(w *formats.WindowReport) float64 { return figure.value(w, seconds) }); len(points) > 0 {
+			runCount := float64(max(r.Report.Runs, 1))
+			if points := r.windows(func(w *formats.WindowReport, seconds float64) float64 { return figure.value(w, seconds*runCount) }); len(points) > 0 {
 				panel.Lines = append(panel.Lines, picture.Line{Name: r.Name, Points: points})
 			}
 		}
