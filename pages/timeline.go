@@ -179,7 +179,7 @@ func (t *Timeline) pictures() ([]Picture, error) {
 
 // busyShares returns the share of time in percent in which the devices of a kind ran, over the run.
 func (t *Timeline) busyShares(kind string) plotter.XYs {
-	width := t.End / (shownPoints / 2)
+	width := max(t.End, 1e-9) / (shownPoints / 2)
 	sums, n := make([]float64, shownPoints/2), 0
 	for i := range t.Devices {
 		d := &t.Devices[i]
