@@ -229,3 +229,13 @@ func TestSummaryCountsDevicesThatReload(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// The latencies of a run that answered nothing are not compared.
+func TestReportsWithoutAnswersHaveNoLatency(t *testing.T) {
+	a := &formats.Report{Counts: formats.Counts{Completed: 5}, Latency: formats.LatencySummary{P50US: 10_000_000, P99US: 20_000_000}}
+	for _, r := range []*diff.Result{diff.Reports(a, &formats.Report{}), diff.Reports(&formats.Report{}, a)} {
+		if lines := strings.Join(r.Lines(), "\n"); strings.Contains(lines, "p50") || strings.Contains(lines, "p99") {
+			t.Errorf("found %s", lines)
+		}
+	}
+}

@@ -36,12 +36,15 @@ func Reports(a, b *formats.Report) *Result {
 }
 
 // addOutcomes records what changed in the outcomes of two reports: attainment, goodput, dropped and late requests,
-// and latencies.
+// and latencies if both answered anything.
 func (r *Recorder) addOutcomes(path string, a, b *formats.Counts, oldLatency, newLatency *formats.LatencySummary) {
 	r.addShare(path+"attainment", &a.Attainment, &b.Attainment, moreIsBetter)
 	r.addFigure(path+"goodput", a.GoodputRPS, b.GoodputRPS, "rps", moreIsBetter)
 	r.addCount(path+"dropped", int(a.Dropped), int(b.Dropped), lessIsBetter)
 	r.addCount(path+"late", int(a.Late), int(b.Late), lessIsBetter)
+	if oldLatency.P50US == 0 || newLatency.P50US == 0 {
+		return
+	}
 	r.addTime(path+"p50", oldLatency.P50US, newLatency.P50US, lessIsBetter)
 	r.addTime(path+"p99", oldLatency.P99US, newLatency.P99US, lessIsBetter)
 }
