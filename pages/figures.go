@@ -45,13 +45,15 @@ var Figures = []struct {
 
 func millis(t document.Micros) float64 { return t.D().Seconds() * 1e3 }
 
-// Rows returns the figures of a report: first those of all models together, with an empty name of the model, then each model's.
+// Rows returns the figures of a report: first those of all models together, with an empty name of the model and the largest SLO,
+// then each model's.
 func Rows(name string, r *formats.Report) []Row {
 	all := Row{Report: name, Counts: r.Counts, Latency: r.Latency}
 	rows := []Row{all}
 	for i := range r.Models {
 		m := &r.Models[i]
 		rows[0].OfferedRPS += m.OfferedRPS
+		rows[0].SLO = max(rows[0].SLO, m.SLOUS)
 		rows = append(rows, Row{name, m.Key(), m.SLOUS, m.OfferedRPS, m.Counts, m.Latency})
 	}
 	return rows

@@ -107,7 +107,7 @@ func comparisonSection(runs []Run, comparison Table) (Section, error) {
 		return s, err
 	}
 	tails, err := barPicture("p99 of the latency, % of the SLO (dashed: the SLO)", runs, 100, func(r *Row) (float64, bool) {
-		return 100 * float64(r.Latency.P99US) / max(float64(r.SLO), 1), r.SLO > 0 && r.Completed > 0
+		return 100 * float64(r.Latency.P99US) / max(float64(r.SLO), 1), r.ModelClass != (formats.ModelClass{}) && r.SLO > 0 && r.Completed > 0
 	})
 	s.Pictures = append(attainment, tails...)
 	return s, err

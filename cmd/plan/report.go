@@ -31,7 +31,7 @@ beside a report (--chrome-trace, --outcomes), devices, queues and gears over tim
 --fail-if is a condition in Google's CEL over the figures of one model in one report: model,
 class, report, ` + joinList(reportFigureNames()) + `.
 The same with first. before it is of the first report. It is tested for every model of every
-report, and for all models of a report together, whose model is "".
+report, and for all models of a report together, whose model is "" and whose slo_ms is the largest.
 
 Exit code 1: with --attainment, a model of a report is below it; or a --fail-if holds.`,
 		Example: `  plan report report.json
