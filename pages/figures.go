@@ -112,9 +112,9 @@ func chanceText(a, b *formats.Counts) string {
 	return "which is better by more than chance, because the 95 % intervals do not overlap"
 }
 
-// p99Text compares the 99th percentiles of the latency.
+// p99Text compares the 99th percentiles of the latency. It is empty if a run answered nothing.
 func p99Text(a, b *formats.Report) string {
-	if a.Latency.P99US == 0 {
+	if a.Latency.P99US == 0 || b.Latency.P99US == 0 {
 		return ""
 	}
 	change := 100 * (float64(b.Latency.P99US)/float64(a.Latency.P99US) - 1)

@@ -26,6 +26,7 @@ func TestSentence(t *testing.T) {
 	}{
 		{reportOf(.985, .97, .99, 1000), "promised has 99.00 % of its requests answered in time; in measured it is 98.50 % (-0.50 points), which may be chance, because the 95 % intervals overlap, and its p99 is 0.0 % higher."},
 		{reportOf(.9, .89, .91, 2000), "which is worse by more than chance, because the 95 % intervals do not overlap, and its p99 is 100.0 % higher."},
+		{reportOf(0, 0, .01, 0), "which is worse by more than chance, because the 95 % intervals do not overlap."},
 	} {
 		if got := pages.Sentence([]string{"promised", "measured"}, []*formats.Report{first, c.second}); !strings.HasSuffix(got, c.want) {
 			t.Errorf("found %q, expected it to end with %q", got, c.want)
@@ -72,4 +73,28 @@ func FuzzTimeline(f *testing.F) {
 			t.Error(err)
 		}
 	})
+}
+
+// The row of all models has the largest SLO.
+func TestAllModelsHaveTheLargestSLO(t *testing.T) {
+	r := &formats.Report{Models: []formats.ModelReport{{Model: "a", SLOUS: 5e6}, {Model: "b", SLOUS: 9e6}, {Model: "c", SLOUS: 7e6}}}
+	if rows := pages.Rows("r", r); rows[0].Model != "" || rows[0].SLO != 9e6 {
+		t.Errorf("found %+v", rows[0])
+	}
+}
+
+// A span of next to no time is drawn.
+func TestShortestTraceIsDrawn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trace.json")
+	text := `[{"ph":"M","name":"process_name","pid":0,"tid":0,"args":{"name":"L4"}},{"ph":"M","name":"thread_name","pid":0,"tid":0,"args":{"name":"L4 0"}},{"ph":"X","name":"a","pid":0,"tid":0,"ts":0,"dur":5e-317}]`
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	timeline, err := pages.ReadTimeline(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pages.ReportPage(nil, []pages.Run{{Name: "a", Report: &formats.Report{}, Timeline: timeline}}, pages.Table{}, nil); err != nil {
+		t.Error(err)
+	}
 }

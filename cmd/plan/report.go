@@ -124,11 +124,11 @@ const driftShare = 0.2
 func medianWarnings(names []string, reports []*formats.Report) (out []string) {
 	reference := reports[0]
 	for j, r := range reports[1:] {
-		if reference.Latency.P50US == 0 {
-			break
+		if reference.Latency.P50US == 0 || r.Latency.P50US == 0 { // nothing was answered
+			continue
 		}
 		if deviation := float64(r.Latency.P50US)/float64(reference.Latency.P50US) - 1; deviation > driftShare || deviation < -driftShare {
-			out = append(out, fmt.Sprintf("%s: the median is %+.0f %% of %s's; where a simulation by recorded times (plan simulate --service) agrees with it, the machine is no longer what the profile says",
+			out = append(out, fmt.Sprintf("%s: the median is %+.0f %% off %s's; where a simulation by recorded times (plan simulate --service) agrees with it, the machine is no longer what the profile says",
 				reportName(names[j+1]), 100*deviation, reportName(names[0])))
 		}
 	}
@@ -205,8 +205,9 @@ func findModel(r *formats.Report, key formats.ModelClass) *formats.ModelReport {
 	return nil
 }
 
+// relativeTime returns the difference of a latency from a reference. It is empty if either is 0, as nothing was answered.
 func relativeTime(v, ref float64) string {
-	if ref == 0 {
+	if v == 0 || ref == 0 {
 		return ""
 	}
 	return fmt.Sprintf("%+.1f %%", 100*(v/ref-1))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"inferplan/formats"
@@ -25,5 +26,22 @@ func TestMissedAttainmentsAreListed(t *testing.T) {
 		if got := missedTargets(names, reports, attainment); !slices.Equal(got, want) {
 			t.Errorf("attainment %v: %q, expected %q", attainment, got, want)
 		}
+	}
+}
+
+// The latencies of a run that answered nothing are not compared.
+func TestNothingAnsweredHasNoLatency(t *testing.T) {
+	answered := &formats.Report{Latency: formats.LatencySummary{P50US: 1e6, P99US: 2e6}}
+	slower := &formats.Report{Latency: formats.LatencySummary{P50US: 2e6, P99US: 2e6}}
+	reports := []*formats.Report{answered, {}, slower}
+	for _, r := range reports {
+		r.Models = []formats.ModelReport{{Model: "a", Latency: r.Latency}}
+	}
+	names := []string{"promised.json", "none.json", "slower.json"}
+	if got := medianWarnings(names, reports); len(got) != 1 || !strings.HasPrefix(got[0], "slower: the median is +100 % off promised's;") {
+		t.Errorf("found %q", got)
+	}
+	if rows := comparisonTable(names, reports).Rows; rows[1][9] != "" || rows[1][11] != "" || rows[2][9] != "+100.0 %" {
+		t.Errorf("found %q", rows)
 	}
 }
