@@ -58,7 +58,7 @@ type traceArgs struct {
 }
 
 // maxTraceBytes bounds the size of a trace that is read.
-const maxTraceBytes = 1 << 29
+const maxTraceBytes = 1 << 27
 
 // maxTraceMicros bounds the times in a trace, about 300 years, and its counters.
 const maxTraceMicros = 1e16

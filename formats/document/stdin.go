@@ -10,14 +10,15 @@ import (
 // written.
 const Stdin = "-"
 
-// sharedInput keeps what was read of standard input, so that it can be opened again.
+// sharedInput keeps what was read of standard input, so that it can be opened again: at most maxBytes.
 type sharedInput struct {
-	mu   sync.Mutex
-	text []byte
-	err  error // the error that ended reading, io.EOF at the end
+	mu       sync.Mutex
+	maxBytes int
+	text     []byte
+	err      error // the error that ended reading, io.EOF at the end
 }
 
-var stdin sharedInput
+var stdin = sharedInput{maxBytes: 1 << 30}
 
 // sharedReader reads standard input from its beginning.
 type sharedReader struct {
@@ -33,6 +34,10 @@ func (r *sharedReader) Read(p []byte) (int, error) {
 	if r.offset == len(in.text) && in.err == nil {
 		n, err := os.Stdin.Read(p)
 		in.text, in.err = append(in.text, p[:n]...), err
+		if len(in.text) > in.maxBytes {
+			in.text = in.text[:in.maxBytes]
+			in.err = &Error{File: nameOf(Stdin), Found: "more than " + Bytes(in.maxBytes).String(), Expected: "less to keep in memory", Hint: "write it to a file, and name that"}
+		}
 	}
 	n := copy(p, in.text[r.offset:])
 	r.offset += n

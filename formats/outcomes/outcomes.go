@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"inferplan/formats"
@@ -112,8 +113,14 @@ func writeVegeta(w io.Writer, url string, list []Outcome) error {
 // maxTime bounds times in a file of outcomes.
 const maxTime = 1 << 24 * time.Second
 
+// maxRows bounds the number of requests in a file of outcomes, so that they fit into memory.
+const maxRows = 1 << 24
+
 // ReadFile reads a CSV file of outcomes, plain or packed with gzip.
-func ReadFile(path string) (list []Outcome, err error) {
+func ReadFile(path string) ([]Outcome, error) { return readFile(path, maxRows) }
+
+// readFile is ReadFile with the largest number of rows.
+func readFile(path string, maxRows int) (list []Outcome, err error) {
 	t, err := csvfile.OpenTable(path)
 	if err != nil {
 		return nil, err
@@ -122,8 +129,20 @@ func ReadFile(path string) (list []Outcome, err error) {
 	if err := t.Expect(header...); err != nil {
 		return nil, err
 	}
+	texts := map[string]string{} // those of all rows, once each, so that no row stays in memory
+	text := func(column string) string {
+		s := t.Text(column)
+		if _, known := texts[s]; !known {
+			s = strings.Clone(s)
+			texts[s] = s
+		}
+		return texts[s]
+	}
 	err = t.EachRow(func() error {
-		o := Outcome{ModelClass: formats.ModelClass{Model: t.Text("model"), Class: t.Text("class")}, Due: t.Time("t_s", maxTime), Latency: t.Time("latency_us", maxTime), Reason: t.Text("reason")}
+		if len(list) == maxRows {
+			return t.Fail(0, "", fmt.Sprintf("more than %d requests", maxRows), "a shorter run")
+		}
+		o := Outcome{ModelClass: formats.ModelClass{Model: text("model"), Class: text("class")}, Due: t.Time("t_s", maxTime), Latency: t.Time("latency_us", maxTime), Reason: text("reason")}
 		switch word := t.Text("outcome"); {
 		case word == late:
 			o.Late = true
