@@ -70,6 +70,20 @@ func TestSpansMakePaths(t *testing.T) {
 	}
 }
 
+// A call in place of the one around it is the same whichever was written first: exporters write a span when it ends.
+func TestSpansInAnyOrder(t *testing.T) {
+	spans := []string{spanText("a", "1", "", "agent", "draw", 0, 60), spanText("a", "2", "1", "inner", "draw-small", 1, 50), spanText("a", "3", "2", "inmost", "draw-tiny", 2, 40)}
+	for _, order := range [][3]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}} {
+		r := NewRecorder()
+		if _, err := ReadSpans(strings.NewReader(recorded(spans[order[0]], spans[order[1]])+recorded(spans[order[2]])), "spans.json", "", r); err != nil {
+			t.Fatal(err)
+		}
+		if got := text(r.Document()); got != "agent 1x 1: draw-tiny[]\n" {
+			t.Errorf("%v: %s", order, got)
+		}
+	}
+}
+
 func TestSessionsMakePaths(t *testing.T) {
 	for _, c := range []struct{ name, in, want string }{
 		{"without ends calls follow each other", "t_s,session,model\n0,a,plan\n5,a,search\n6,b,plan\n9,a,answer\n40,a,plan\n41,b,x\n", "agent 2x 1: plan[]\nagent 1x 1: plan[] search[1] answer[1]\nagent 1x 1: x[]\n"},
