@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 
-	"inferplan/formats"
 	"inferplan/formats/document"
 )
 
@@ -127,14 +126,12 @@ func ReadSpans(r io.Reader, name, application string, recorder *Recorder) (trace
 	for _, id := range traceOrder {
 		t := tracesByID[id]
 		t.calls = slices.DeleteFunc(t.calls, func(c Call) bool { return t.parents[c.ID] })
-		if len(t.calls) == 0 || len(t.calls) > formats.MaxTasks {
-			continue
+		if len(t.calls) > 0 && recorder.addCalls(cmp.Or(t.application, application, t.root, "unnamed"), "the trace "+document.Quote(id), t.calls) {
+			traces++
 		}
-		traces++
-		recorder.Add(cmp.Or(t.application, application, t.root, "unnamed"), RecordedPath(t.calls))
 	}
 	if traces == 0 {
-		return 0, &document.Error{File: name, Found: "no trace with a span that names a model", Expected: "spans with an attribute such as " + modelKeys[1]}
+		return 0, &document.Error{File: name, Found: "no trace with a span that names a model", Expected: "spans with an attribute such as " + modelKeys[1], Hint: recorder.Note()}
 	}
 	return traces, nil
 }

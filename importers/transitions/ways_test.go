@@ -105,6 +105,43 @@ func TestSessionsMakePaths(t *testing.T) {
 	}
 }
 
+// Requests of more tasks than a document can hold are left out, and counted with the name of the first.
+func TestLongRequestsAreLeftOut(t *testing.T) {
+	var rows strings.Builder
+	rows.WriteString("t_s,session,model\n0,short,m\n")
+	calls := make([]string, formats.MaxTasks+1)
+	for i := range calls {
+		rows.WriteString("1,long,m\n")
+		calls[i] = spanText("long", fmt.Sprint(i+1), "", "x", "m", i, i+1)
+	}
+	sessions := func(text string) func(r *Recorder) (int, error) {
+		return func(r *Recorder) (int, error) {
+			f, err := csvfile.New(strings.NewReader(text), "x.csv")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return ReadSessions(f, "", time.Second, r)
+		}
+	}
+	spans := func(list []string) func(r *Recorder) (int, error) {
+		return func(r *Recorder) (int, error) {
+			return ReadSpans(strings.NewReader(recorded(list...)), "x.json", "", r)
+		}
+	}
+	for note, read := range map[string][2]func(r *Recorder) (int, error){
+		`left out 1 request of more than 4096 tasks, the first of them of the session "long"`: {sessions(rows.String()), sessions(strings.Replace(rows.String(), "0,short,m\n", "", 1))},
+		`left out 1 request of more than 4096 tasks, the first of them the trace "long"`:      {spans(append(calls, spanText("short", "1", "", "x", "m", 0, 1))), spans(calls)},
+	} {
+		r := NewRecorder()
+		if n, err := read[0](r); n != 1 || err != nil || r.Note() != note {
+			t.Errorf("%d, %v, %s, expected %s", n, err, r.Note(), note)
+		}
+		if _, err := read[1](NewRecorder()); err == nil || !strings.Contains(err.Error(), note) {
+			t.Error(err)
+		}
+	}
+}
+
 func FuzzSpans(f *testing.F) {
 	f.Add(recorded(spanText("a", "1", "", "x", "m", 0, 1), spanText("a", "2", "1", "y", "n", 1, 0)))
 	f.Add(`{"resourceSpans":[]}`)
