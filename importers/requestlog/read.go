@@ -315,9 +315,10 @@ func (b *builder) spreadSeconds(rng *rand.Rand) {
 // the file does not tell.
 func (l *Log) Models() []string {
 	var names []string
+	seen := map[string]bool{}
 	for i := range l.Requests {
-		if name := l.Requests[i].Model; !slices.Contains(names, name) {
-			names = append(names, name)
+		if name := l.Requests[i].Model; !seen[name] {
+			seen[name], names = true, append(names, name)
 		}
 	}
 	return names
