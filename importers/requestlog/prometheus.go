@@ -40,7 +40,7 @@ func isPrometheus(head []byte) bool {
 	return matrixField.Match(head)
 }
 
-var matrixField = regexp.MustCompile(`^\s*\{[^\[]*"resultType"\s*:\s*"matrix"`)
+var matrixField = regexp.MustCompile(`^\x{FEFF}?\s*\{[^\[]*"resultType"\s*:\s*"matrix"`)
 
 // modelLabels are the labels that name a model: of vLLM and SGLang, Triton, KServe and Seldon.
 var modelLabels = []string{"model_name", "model", "served_model_name", "model_id", "inference_service", "isvc_name"}

@@ -64,6 +64,32 @@ func TestSamplesAreRead(t *testing.T) {
 	}
 }
 
+// A byte order mark, and a first line longer than what files are recognised by, change nothing.
+func TestMarksAndLongLines(t *testing.T) {
+	paths, err := filepath.Glob("testdata/*.*")
+	if err != nil || len(paths) < 10 {
+		t.Fatal(paths, err)
+	}
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain, err := readText(t, string(data), Options{Seed: 1})
+		marked, markedErr := readText(t, "\ufeff"+string(data), Options{Seed: 1})
+		if err != nil || markedErr != nil || fmt.Sprint(marked) != fmt.Sprint(plain) {
+			t.Errorf("%s: %v, %v\n%v\n%v", path, err, markedErr, marked, plain)
+		}
+	}
+	hashes := strings.Repeat("1,", 1<<16) + "2"
+	for _, mark := range []string{"", "\ufeff"} {
+		log, err := readText(t, mark+`{"timestamp": 5, "input_length": 7, "output_length": 3, "hash_ids": [`+hashes+"]}\n", Options{})
+		if err != nil || log == nil || len(log.Requests) != 1 || log.Requests[0].Prompt != 7 {
+			t.Errorf("%+v, %v", log, err)
+		}
+	}
+}
+
 // Requests in one whole second are spread within it, in the same way for the same seed.
 func TestSecondsAreSpread(t *testing.T) {
 	data, err := os.ReadFile("testdata/common.log")
