@@ -39,19 +39,16 @@ func (r *Run) ExtendProfile(add func(*formats.Profile) error) (*formats.Profile,
 }
 
 // ProfileToExtend returns the profile that numbers or records are added to: the one at path or, if path is empty, the
-// one in the output file or, if there is no file, a new one.
+// one in the output file or, if there is no file or it keeps nothing (as a pipe or a terminal), a new one.
 func ProfileToExtend(path, output string) (*formats.Profile, error) {
-	isNamed := path != ""
-	if !isNamed && output == ToStdout {
-		return emptyProfile(), nil
-	}
-	if !isNamed {
+	if path == "" {
+		info, err := os.Stat(output)
+		if output == ToStdout || errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
+			return emptyProfile(), nil
+		}
 		path = output
 	}
 	profile, err := formats.ReadProfile(path)
-	if !isNamed && errors.Is(err, fs.ErrNotExist) {
-		return emptyProfile(), nil
-	}
 	return profile, usage.Mark(err)
 }
 

@@ -2,6 +2,7 @@ package importers
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spf13/pflag"
 
@@ -53,7 +54,7 @@ func (o *RunningDocuments) Import(r *Run, read func(*formats.Profile, *formats.C
 		return MarkInput(err)
 	}
 	settings := kind.TestSettings{Seed: 1, TraceDir: in.WorkloadDir}
-	plan, err := planner.Adopt(r.Context, in.Documents, planner.Options{Assumptions: notes, Certify: o.certify, TestSettings: settings}, observed)
+	plan, err := planner.Adopt(r.Context, in.Documents, planner.Options{Assumptions: slices.Concat(notes, in.Unnamed), Certify: o.certify, TestSettings: settings}, observed)
 	if err != nil {
 		return MarkInput(err)
 	}

@@ -123,7 +123,7 @@ func Recognize(head []byte) string {
 
 // findLayout returns the layout of the file that begins with head, or nil.
 func findLayout(head []byte) *layout {
-	line, _, _ := bytes.Cut(bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\ufeff")), "\r\n"), []byte("\n"))
+	line, _, _ := bytes.Cut(bytes.TrimLeft(bytes.TrimPrefix(head, byteOrderMark), "\r\n"), []byte("\n"))
 	line = bytes.TrimRight(line, "\r")
 	header, err := csv.NewReader(bytes.NewReader(line)).Read()
 	if err != nil {

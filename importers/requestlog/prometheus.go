@@ -40,7 +40,7 @@ func isPrometheus(head []byte) bool {
 	return matrixField.Match(head)
 }
 
-var matrixField = regexp.MustCompile(`^\s*\{[^\[]*"resultType"\s*:\s*"matrix"`)
+var matrixField = regexp.MustCompile(`^\x{FEFF}?\s*\{[^\[]*"resultType"\s*:\s*"matrix"`)
 
 // modelLabels are the labels that name a model: of vLLM and SGLang, Triton, KServe and Seldon.
 var modelLabels = []string{"model_name", "model", "served_model_name", "model_id", "inference_service", "isvc_name"}
@@ -62,23 +62,33 @@ func readPrometheus(f *csvfile.File, o Options) (*Log, error) {
 		return &document.Error{File: f.Name, Path: fmt.Sprintf("data.result[%d]", i), Found: found, Expected: expected}
 	}
 
+	// Find the step of the query, which is one for all series. Values may be missing.
+	step := int64(math.MaxInt64)
+	series := make([][]point, len(q.Data.Result))
+	for i := range q.Data.Result {
+		points, err := q.Data.Result[i].points()
+		if err != nil {
+			return nil, fail(i, err.Error(), expectedValues)
+		}
+		series[i] = points
+		for k := 1; k < len(points); k++ {
+			step = min(step, points[k].at-points[k-1].at)
+		}
+	}
+
 	// Add up the series of each model.
 	rates := map[string]map[int64]float64{} // by model and time in milliseconds
-	step := int64(math.MaxInt64)
 	for i, r := range q.Data.Result {
-		points, err := r.rates()
+		points, err := r.rates(series[i], step)
 		if err != nil {
-			return nil, fail(i, err.Error(), "at least two times in seconds, in order, with requests a second or counts")
+			return nil, fail(i, err.Error(), expectedValues)
 		}
 		model := r.model(o.Model)
 		if rates[model] == nil {
 			rates[model] = map[int64]float64{}
 		}
-		for k, p := range points {
+		for _, p := range points {
 			rates[model][p.at] += p.value
-			if k > 0 {
-				step = min(step, p.at-points[k-1].at)
-			}
 		}
 	}
 	if len(rates) == 0 {
@@ -87,13 +97,15 @@ func readPrometheus(f *csvfile.File, o Options) (*Log, error) {
 	return drawRates(f.Name, rates, time.Duration(step)*time.Millisecond, o)
 }
 
+var expectedValues = fmt.Sprintf("at least two times in seconds, in order, with requests a second or counts, over at most %d steps", maxSteps)
+
 // point is a value of a series. Its time is in milliseconds.
 type point struct {
 	at    int64
 	value float64
 }
 
-// points returns the values of a series. Those that are not a number are left out.
+// points returns the values of a series, at least two. Those that are not a number are left out.
 func (r *queryResult) points() ([]point, error) {
 	var out []point
 	for _, v := range r.Values {
@@ -117,6 +129,9 @@ func (r *queryResult) points() ([]point, error) {
 			out = append(out, p)
 		}
 	}
+	if len(out) < 2 {
+		return nil, fmt.Errorf("%d values", len(out))
+	}
 	return out, nil
 }
 
@@ -128,26 +143,27 @@ func (r *queryResult) model(given string) string {
 	return given
 }
 
-// rates returns the rates of a series, in requests a second. Those of a counter are from one value to the next; one that
-// begins anew counts from 0.
-func (r *queryResult) rates() ([]point, error) {
-	points, err := r.points()
-	if err != nil {
-		return nil, err
-	}
-	if len(points) < 2 {
-		return nil, fmt.Errorf("%d values", len(points))
-	}
+// maxSteps bounds the steps from the first value of a counter to the last.
+const maxSteps = 1 << 20
+
+// rates returns the rates of a series, in requests a second. Those of a counter are from one value to the next, for each
+// step in between; one that begins anew counts from 0. step is in milliseconds.
+func (r *queryResult) rates(points []point, step int64) ([]point, error) {
 	if counterName.MatchString(r.Metric["__name__"]) {
 		counts := points
 		points = nil
+		if n := (counts[len(counts)-1].at - counts[0].at) / step; n > maxSteps {
+			return nil, fmt.Errorf("%d steps of %v", n, time.Duration(step)*time.Millisecond)
+		}
 		for k := 1; k < len(counts); k++ {
 			grown := counts[k].value - counts[k-1].value
 			if grown < 0 {
 				grown = counts[k].value
 			}
-			elapsed := float64(counts[k].at-counts[k-1].at) / 1e3
-			points = append(points, point{counts[k].at, grown / elapsed})
+			n := (counts[k].at - counts[k-1].at) / step
+			for left := n - 1; left >= 0; left-- {
+				points = append(points, point{counts[k].at - left*step, grown * 1e3 / float64(n*step)})
+			}
 		}
 	}
 	for _, p := range points {

@@ -1,6 +1,8 @@
 package requestlog
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -83,6 +85,12 @@ func ReadFiles(paths []string, o Options) (*Log, error) {
 	return b.finish(paths[0])
 }
 
+// headBytes is how much of a file is looked at, unless its first line is longer.
+const headBytes = 1 << 16
+
+// byteOrderMark is what some tools put before a text in UTF-8.
+var byteOrderMark = []byte("\ufeff")
+
 // Read reads a file of requests of another tool. It returns nil if the file is none that is known; f has then lost
 // nothing.
 func Read(f *csvfile.File, o Options) (*Log, error) {
@@ -112,17 +120,21 @@ func newBuilder(o Options) *builder {
 
 // addFile adds the requests of a file. It returns false if the file is none that is known, or another than the first.
 func (b *builder) addFile(f *csvfile.File) (isKnown bool, err error) {
-	head, _ := f.Peek(1 << 16)
-	if isPrometheus(head) {
-		if b.log.Format != "" {
-			return false, nil
-		}
+	head, _ := f.Peek(headBytes)
+	if bytes.HasPrefix(bytes.TrimPrefix(head, byteOrderMark), []byte("{")) && !isPrometheus(head) && !bytes.Contains(head, []byte("\n")) {
+		f.Reader = bufio.NewReaderSize(f.Reader, maxLine) // one JSON object is longer than a head
+		head, _ = f.Peek(maxLine)
+	}
+	l, isQuery := findLayout(head), isPrometheus(head)
+	if l == nil && !isQuery || b.log.Format != "" && (isQuery || l != b.layout) {
+		return false, nil
+	}
+	if bytes.HasPrefix(head, byteOrderMark) {
+		_, _ = f.Discard(len(byteOrderMark)) // it is in the buffer
+	}
+	if isQuery {
 		b.log, err = readPrometheus(f, b.options)
 		return true, err
-	}
-	l := findLayout(head)
-	if l == nil || b.log.Format != "" && l != b.layout {
-		return false, nil
 	}
 	b.layout, b.log.Format = l, l.name
 	unreadable, err := eachRecord(f, l, b.add)
@@ -315,9 +327,10 @@ func (b *builder) spreadSeconds(rng *rand.Rand) {
 // the file does not tell.
 func (l *Log) Models() []string {
 	var names []string
+	seen := map[string]bool{}
 	for i := range l.Requests {
-		if name := l.Requests[i].Model; !slices.Contains(names, name) {
-			names = append(names, name)
+		if name := l.Requests[i].Model; !seen[name] {
+			seen[name], names = true, append(names, name)
 		}
 	}
 	return names

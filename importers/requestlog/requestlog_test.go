@@ -64,6 +64,32 @@ func TestSamplesAreRead(t *testing.T) {
 	}
 }
 
+// A byte order mark, and a first line longer than what files are recognised by, change nothing.
+func TestMarksAndLongLines(t *testing.T) {
+	paths, err := filepath.Glob("testdata/*.*")
+	if err != nil || len(paths) < 10 {
+		t.Fatal(paths, err)
+	}
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain, err := readText(t, string(data), Options{Seed: 1})
+		marked, markedErr := readText(t, "\ufeff"+string(data), Options{Seed: 1})
+		if err != nil || markedErr != nil || fmt.Sprint(marked) != fmt.Sprint(plain) {
+			t.Errorf("%s: %v, %v\n%v\n%v", path, err, markedErr, marked, plain)
+		}
+	}
+	hashes := strings.Repeat("1,", 1<<16) + "2"
+	for _, mark := range []string{"", "\ufeff"} {
+		log, err := readText(t, mark+`{"timestamp": 5, "input_length": 7, "output_length": 3, "hash_ids": [`+hashes+"]}\n", Options{})
+		if err != nil || log == nil || len(log.Requests) != 1 || log.Requests[0].Prompt != 7 {
+			t.Errorf("%+v, %v", log, err)
+		}
+	}
+}
+
 // Requests in one whole second are spread within it, in the same way for the same seed.
 func TestSecondsAreSpread(t *testing.T) {
 	data, err := os.ReadFile("testdata/common.log")
@@ -114,6 +140,34 @@ func TestPrometheusRatesAreDrawn(t *testing.T) {
 	}
 }
 
+// A counter loses nothing where values are missing, and needs no more than two of them.
+func TestPrometheusCountersWithGaps(t *testing.T) {
+	const other = `,{"metric":{"model":"b"},"values":[[0,"0"],[15,"0"]]}`
+	for _, c := range []struct {
+		values, other string
+		want          [3]int // requests in each minute from the first rate on
+	}{
+		{`[15,"10"],[75,"70"]`, "", [3]int{60}},
+		{`[0,"10"],[60,"70"],[180,"190"]`, "", [3]int{60, 60, 60}},
+		{`[0,"10"],[15,"40"],[30,"NaN"],[75,"160"]`, "", [3]int{120, 30}},
+		{`[0,"0"],[60,"60"],[120,"120"]`, other, [3]int{45, 60, 15}},
+	} {
+		text := `{"data":{"resultType":"matrix","result":[{"metric":{"__name__":"requests_total","model":"m"},"values":[` + c.values + `]}` + c.other + `]}}`
+		log, err := readText(t, text, Options{Seed: 1})
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		var got [3]int
+		for _, q := range log.Requests {
+			got[int(q.ArrivedAt/time.Minute)]++
+		}
+		if got != c.want {
+			t.Errorf("%s: %v, expected %v", text, got, c.want)
+		}
+	}
+}
+
 func TestPathsAndModels(t *testing.T) {
 	line := `1.2.3.4 - - [29/Nov/2026:06:25:24 +0000] "POST /api/resnet?x=1 HTTP/1.1" 200 184`
 	for _, c := range []struct {
@@ -157,22 +211,23 @@ func TestFilesAreReadTogether(t *testing.T) {
 
 func TestWhatIsWrongIsSaid(t *testing.T) {
 	for text, want := range map[string]string{
-		"TIMESTAMP,ContextTokens,GeneratedTokens\nsoon,1,1\n":                                      `log:2:1: TIMESTAMP: found the text "soon"`,
-		"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,x,1\n":                       "log:2:1: ContextTokens",
-		"TIMESTAMP,ContextTokens,GeneratedTokens\n":                                                "without a request",
-		"{\"timestamp\":1,\"input_length\":1,\"output_length\":1}\n{":                              "log:2:1: found a text that is no JSON",
-		"{\"session_id\":\"a\",\"delay\":1,\"input_length\":1,\"output_length\":1}\n":              "found no time",
-		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"2e6"],[2,"9e6"]]}]}}`: "rates that make 1.1e+07 requests",
-		`{"data":{"resultType":"matrix","result":[]}}`:                                             "data.result[0]",
-		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"2"]]}]}}`:             "at least two",
-		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"2"],[1,"3"]]}]}}`:     "after a later one",
-		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"-2"],[2,"3"]]}]}}`:    "the rate -2",
-		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"x"],[2,"3"]]}]}}`:     `the text "x"`,
-		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,2],[2,"3"]]}]}}`:       "data.result[0]",
-		"{\"schema\":\"dynamo.request.trace.v1\",\"event_type\":\"tool_end\"}\n":                   "left out 1 record",
-		"{\"timestamp\":1e300,\"input_length\":1,\"output_length\":1}\n":                           "log:1:1: timestamp",
-		"Timestamp,Model,Request tokens,Response tokens\n1,a,1e99,2\n":                             "a whole number of tokens",
-		"Timestamp,Model,Request tokens,Response tokens\n1,a\n":                                    "another number of columns",
+		"TIMESTAMP,ContextTokens,GeneratedTokens\nsoon,1,1\n":                                                                        `log:2:1: TIMESTAMP: found the text "soon"`,
+		"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,x,1\n":                                                         "log:2:1: ContextTokens",
+		"TIMESTAMP,ContextTokens,GeneratedTokens\n":                                                                                  "without a request",
+		"{\"timestamp\":1,\"input_length\":1,\"output_length\":1}\n{":                                                                "log:2:1: found a text that is no JSON",
+		"{\"session_id\":\"a\",\"delay\":1,\"input_length\":1,\"output_length\":1}\n":                                                "found no time",
+		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"2e6"],[2,"9e6"]]}]}}`:                                   "rates that make 1.1e+07 requests",
+		`{"data":{"resultType":"matrix","result":[]}}`:                                                                               "data.result[0]",
+		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"2"]]}]}}`:                                               "at least two",
+		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"2"],[1,"3"]]}]}}`:                                       "after a later one",
+		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"-2"],[2,"3"]]}]}}`:                                      "the rate -2",
+		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"x"],[2,"3"]]}]}}`:                                       `the text "x"`,
+		`{"data":{"resultType":"matrix","result":[{"metric":{"__name__":"a_total"},"values":[[1,"2"],[9e8,"3"],[900000001,"4"]]}]}}`: "900000000 steps of 1s",
+		`{"data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,2],[2,"3"]]}]}}`:                                         "data.result[0]",
+		"{\"schema\":\"dynamo.request.trace.v1\",\"event_type\":\"tool_end\"}\n":                                                     "left out 1 record",
+		"{\"timestamp\":1e300,\"input_length\":1,\"output_length\":1}\n":                                                             "log:1:1: timestamp",
+		"Timestamp,Model,Request tokens,Response tokens\n1,a,1e99,2\n":                                                               "a whole number of tokens",
+		"Timestamp,Model,Request tokens,Response tokens\n1,a\n":                                                                      "another number of columns",
 	} {
 		if _, err := readText(t, text, Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, expected %q", text, err, want)

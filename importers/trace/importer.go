@@ -162,10 +162,14 @@ func (o *traceImport) readLog(paths []string) (*requestlog.Log, error) {
 // sourceOf returns the requests of a log with the columns that they have, and their models.
 func sourceOf(log *requestlog.Log) (src arrivals.Source, columns, models []string) {
 	models = log.Models()
+	indices := map[string]int32{}
+	for i, name := range models {
+		indices[name] = int32(i)
+	}
 	list := make([]arrivals.Request, len(log.Requests))
 	hasClasses := false
 	for i, q := range log.Requests {
-		list[i] = arrivals.Request{ArrivedAt: q.ArrivedAt, Model: int32(slices.Index(models, q.Model)), Class: q.Class, PromptTokens: int32(q.Prompt), OutputTokens: int32(q.Output)}
+		list[i] = arrivals.Request{ArrivedAt: q.ArrivedAt, Model: indices[q.Model], Class: q.Class, PromptTokens: int32(q.Prompt), OutputTokens: int32(q.Output)}
 		hasClasses = hasClasses || q.Class != ""
 	}
 	if len(models) > 1 || models[0] != "" {

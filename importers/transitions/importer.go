@@ -70,6 +70,9 @@ func (o *transitionsImport) importTransitions(r *importers.Run) error {
 		}
 		requests += n
 	}
+	if note := rec.Note(); note != "" {
+		r.PrintNote("note: %s", note)
+	}
 	doc := rec.Document()
 	if err := doc.Validate(); err != nil {
 		return usage.Mark(err)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // Call is a recorded task of a request, with times in nanoseconds of any clock.
@@ -64,6 +65,9 @@ type Recorder struct {
 	names      []string
 	paths      map[string][]formats.Way // paths by application
 	indexByKey map[string]int           // index of a path, by application and content
+
+	leftOut      int    // requests of more tasks than a document can hold
+	firstLeftOut string // what the first of them is
 }
 
 // NewRecorder returns an empty recorder.
@@ -71,8 +75,36 @@ func NewRecorder() *Recorder {
 	return &Recorder{paths: map[string][]formats.Way{}, indexByKey: map[string]int{}}
 }
 
+// addCalls counts the path of a request, or leaves it out if it has more tasks than a document can hold. It returns
+// whether it was counted. name is what the request is, such as a session.
+func (r *Recorder) addCalls(application, name string, list []Call) bool {
+	if len(list) > formats.MaxTasks {
+		r.leaveOut(name)
+		return false
+	}
+	r.Add(application, RecordedPath(list))
+	return true
+}
+
+func (r *Recorder) leaveOut(name string) {
+	if r.leftOut++; r.leftOut == 1 {
+		r.firstLeftOut = name
+	}
+}
+
+// Note says which requests were left out, or is empty if none was.
+func (r *Recorder) Note() string {
+	if r.leftOut == 0 {
+		return ""
+	}
+	return fmt.Sprintf("left out %s of more than %d tasks, the first of them %s", document.CountOf(r.leftOut, "request"), formats.MaxTasks, r.firstLeftOut)
+}
+
 // Add counts a path of an application. Paths without tasks, or with more than a document can hold, are left out.
 func (r *Recorder) Add(application string, path formats.Way) {
+	if len(path.Tasks) > formats.MaxTasks {
+		r.leaveOut("of the application " + application)
+	}
 	if len(path.Tasks) == 0 || len(path.Tasks) > formats.MaxTasks {
 		return
 	}

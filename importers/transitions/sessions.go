@@ -31,12 +31,13 @@ func ReadSessions(f *csvfile.File, application string, gap time.Duration, record
 	}
 	for _, id := range s.sessionOrder {
 		for _, list := range splitRequests(s.calls[id], gap) {
-			requests++
-			recorder.Add(cmp.Or(s.apps[id], application, "sessions"), RecordedPath(list))
+			if recorder.addCalls(cmp.Or(s.apps[id], application, "sessions"), "of the session "+document.Quote(id), list) {
+				requests++
+			}
 		}
 	}
 	if requests == 0 {
-		return 0, &document.Error{File: f.Name, Found: "no call", Expected: "at least one"}
+		return 0, &document.Error{File: f.Name, Found: "no request of calls", Expected: "at least one", Hint: recorder.Note()}
 	}
 	return requests, nil
 }

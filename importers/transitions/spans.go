@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 
-	"inferplan/formats"
 	"inferplan/formats/document"
 )
 
@@ -90,6 +89,7 @@ type trace struct {
 	root        string // name of the first span
 	began       nanoseconds
 	calls       []Call
+	parents     map[string]bool // ids of the spans around calls
 }
 
 // ReadSpans reads OpenTelemetry spans in JSON (one document, or one per line), adds the path of every trace to the
@@ -112,7 +112,7 @@ func ReadSpans(r io.Reader, name, application string, recorder *Recorder) (trace
 					s := &doc.ResourceSpans[i].ScopeSpans[k].Spans[j]
 					t := tracesByID[s.TraceID]
 					if t == nil {
-						t = &trace{began: 1<<63 - 1}
+						t = &trace{began: 1<<63 - 1, parents: map[string]bool{}}
 						tracesByID[s.TraceID] = t
 						traceOrder = append(traceOrder, s.TraceID)
 					}
@@ -125,20 +125,19 @@ func ReadSpans(r io.Reader, name, application string, recorder *Recorder) (trace
 	// Record the path of every trace that calls a model.
 	for _, id := range traceOrder {
 		t := tracesByID[id]
-		if len(t.calls) == 0 || len(t.calls) > formats.MaxTasks {
-			continue
+		t.calls = slices.DeleteFunc(t.calls, func(c Call) bool { return t.parents[c.ID] })
+		if len(t.calls) > 0 && recorder.addCalls(cmp.Or(t.application, application, t.root, "unnamed"), "the trace "+document.Quote(id), t.calls) {
+			traces++
 		}
-		traces++
-		recorder.Add(cmp.Or(t.application, application, t.root, "unnamed"), RecordedPath(t.calls))
 	}
 	if traces == 0 {
-		return 0, &document.Error{File: name, Found: "no trace with a span that names a model", Expected: "spans with an attribute such as " + modelKeys[1]}
+		return 0, &document.Error{File: name, Found: "no trace with a span that names a model", Expected: "spans with an attribute such as " + modelKeys[1], Hint: recorder.Note()}
 	}
 	return traces, nil
 }
 
 // add adds a span of the trace. If it names a model, it is a call, in place of the span around it, which is then
-// no task itself.
+// no task itself, whichever is read first.
 func (t *trace) add(s *span) {
 	if text := s.text(applicationKey); text != "" {
 		t.application = text
@@ -148,6 +147,8 @@ func (t *trace) add(s *span) {
 	}
 	if model := s.model(); model != "" {
 		t.calls = append(t.calls, Call{Model: model, Start: int64(s.Start), EndedAt: max(int64(s.Start), int64(s.End)), ID: s.SpanID})
-		t.calls = slices.DeleteFunc(t.calls, func(c Call) bool { return c.ID != "" && c.ID == s.ParentID })
+		if s.ParentID != "" && s.ParentID != s.SpanID {
+			t.parents[s.ParentID] = true
+		}
 	}
 }

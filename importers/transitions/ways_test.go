@@ -70,6 +70,20 @@ func TestSpansMakePaths(t *testing.T) {
 	}
 }
 
+// A call in place of the one around it is the same whichever was written first: exporters write a span when it ends.
+func TestSpansInAnyOrder(t *testing.T) {
+	spans := []string{spanText("a", "1", "", "agent", "draw", 0, 60), spanText("a", "2", "1", "inner", "draw-small", 1, 50), spanText("a", "3", "2", "inmost", "draw-tiny", 2, 40)}
+	for _, order := range [][3]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}} {
+		r := NewRecorder()
+		if _, err := ReadSpans(strings.NewReader(recorded(spans[order[0]], spans[order[1]])+recorded(spans[order[2]])), "spans.json", "", r); err != nil {
+			t.Fatal(err)
+		}
+		if got := text(r.Document()); got != "agent 1x 1: draw-tiny[]\n" {
+			t.Errorf("%v: %s", order, got)
+		}
+	}
+}
+
 func TestSessionsMakePaths(t *testing.T) {
 	for _, c := range []struct{ name, in, want string }{
 		{"without ends calls follow each other", "t_s,session,model\n0,a,plan\n5,a,search\n6,b,plan\n9,a,answer\n40,a,plan\n41,b,x\n", "agent 2x 1: plan[]\nagent 1x 1: plan[] search[1] answer[1]\nagent 1x 1: x[]\n"},
@@ -87,6 +101,43 @@ func TestSessionsMakePaths(t *testing.T) {
 		}
 		if d := r.Document(); text(d) != c.want || d.Validate() != nil {
 			t.Errorf("%s: found\n%sexpected\n%s%v", c.name, text(d), c.want, d.Validate())
+		}
+	}
+}
+
+// Requests of more tasks than a document can hold are left out, and counted with the name of the first.
+func TestLongRequestsAreLeftOut(t *testing.T) {
+	var rows strings.Builder
+	rows.WriteString("t_s,session,model\n0,short,m\n")
+	calls := make([]string, formats.MaxTasks+1)
+	for i := range calls {
+		rows.WriteString("1,long,m\n")
+		calls[i] = spanText("long", fmt.Sprint(i+1), "", "x", "m", i, i+1)
+	}
+	sessions := func(text string) func(r *Recorder) (int, error) {
+		return func(r *Recorder) (int, error) {
+			f, err := csvfile.New(strings.NewReader(text), "x.csv")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return ReadSessions(f, "", time.Second, r)
+		}
+	}
+	spans := func(list []string) func(r *Recorder) (int, error) {
+		return func(r *Recorder) (int, error) {
+			return ReadSpans(strings.NewReader(recorded(list...)), "x.json", "", r)
+		}
+	}
+	for note, read := range map[string][2]func(r *Recorder) (int, error){
+		`left out 1 request of more than 4096 tasks, the first of them of the session "long"`: {sessions(rows.String()), sessions(strings.Replace(rows.String(), "0,short,m\n", "", 1))},
+		`left out 1 request of more than 4096 tasks, the first of them the trace "long"`:      {spans(append(calls, spanText("short", "1", "", "x", "m", 0, 1))), spans(calls)},
+	} {
+		r := NewRecorder()
+		if n, err := read[0](r); n != 1 || err != nil || r.Note() != note {
+			t.Errorf("%d, %v, %s, expected %s", n, err, r.Note(), note)
+		}
+		if _, err := read[1](NewRecorder()); err == nil || !strings.Contains(err.Error(), note) {
+			t.Error(err)
 		}
 	}
 }

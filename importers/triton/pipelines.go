@@ -34,7 +34,9 @@ func (r *reader) deployed() ([]formats.Deployed, error) {
 		if err != nil {
 			return nil, err
 		}
-		d.Pipelines = append(d.Pipelines, pipeline)
+		if len(pipeline.Stages) > 0 { // instances that are passive are none
+			d.Pipelines = append(d.Pipelines, pipeline)
+		}
 	}
 	for i := range list {
 		for k := range list[i].Pipelines {

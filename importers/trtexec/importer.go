@@ -102,8 +102,9 @@ func (o *trtexecImport) importRuns(r *importers.Run) error {
 	if err != nil {
 		return err
 	}
-	if o.File != "" && len(groups) > 1 && groups[0].model != groups[len(groups)-1].model {
-		return usage.Errorf("--model is the file of one model: found runs of %s and %s", groups[0].model, groups[len(groups)-1].model)
+	other := slices.IndexFunc(groups, func(g runGroup) bool { return g.model != groups[0].model })
+	if o.File != "" && other >= 0 {
+		return usage.Errorf("--model is the file of one model: found runs of %s and %s", groups[0].model, groups[other].model)
 	}
 	closeEngine, err := o.prepare(r)
 	if err != nil {

@@ -67,6 +67,9 @@ func (o *vllmImport) importVLLM(r *importers.Run) error {
 	if min(cpu.Iteration, cpu.Sequence) < 0 || max(cpu.Iteration, cpu.Sequence) > time.Second {
 		return usage.Errorf("--cpu %v --cpu-sequence %v: expected 0 to 1s", cpu.Iteration, cpu.Sequence)
 	}
+	if o.trace == importers.ToStdout {
+		return usage.Errorf("--trace -: expected a file: standard output has the comparison")
+	}
 	if err := usage.CheckWhole("kv-tokens", int(o.kvTokens), 0, 1<<30); err != nil {
 		return err
 	}

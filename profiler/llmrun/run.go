@@ -2,13 +2,14 @@ package llmrun
 
 import (
 	"fmt"
+	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/importer/llmruns"
 	"inferplan/profiler"
 	"inferplan/profiler/llmfit"
@@ -86,11 +87,11 @@ type Exchange struct {
 // above 0 replaces the capacity that the server reported.
 func Open(steps, meta, requests string, kvTokens int64, exchange *Exchange) (*Run, error) {
 	var set llmruns.Set
-	if err := readFile(steps, func(f *os.File) error { return set.Read(f, steps) }); err != nil {
+	if err := readFile(steps, func(f io.Reader) error { return set.Read(f, steps) }); err != nil {
 		return nil, err
 	}
 	var m *llmruns.Meta
-	if err := readFile(meta, func(f *os.File) (err error) { m, err = llmruns.ReadMeta(f, meta, kvTokens); return err }); err != nil {
+	if err := readFile(meta, func(f io.Reader) (err error) { m, err = llmruns.ReadMeta(f, meta, kvTokens); return err }); err != nil {
 		return nil, err
 	}
 	withoutAllReduce := m.TensorParallel > 1 && slices.ContainsFunc(stepsOf(set.Steps, m), func(x llmruns.MeasuredStep) bool { return set.Kernels[x.InstanceKey] })
@@ -98,7 +99,7 @@ func Open(steps, meta, requests string, kvTokens int64, exchange *Exchange) (*Ru
 		set.Steps = exchange.Links.WithAllReduce(exchange.Layers, set.Steps)
 	}
 	var list []llmruns.ServedRequest
-	if err := readFile(requests, func(f *os.File) (err error) { list, err = llmruns.ReadRequests(f, requests); return err }); err != nil {
+	if err := readFile(requests, func(f io.Reader) (err error) { list, err = llmruns.ReadRequests(f, requests); return err }); err != nil {
 		return nil, err
 	}
 	run, err := New(m.Model+" on "+m.Device, set.Steps, m, list)
@@ -112,9 +113,9 @@ func Open(steps, meta, requests string, kvTokens int64, exchange *Exchange) (*Ru
 	return run, err
 }
 
-// readFile calls read with a file that it opens and closes.
-func readFile(path string, read func(f *os.File) error) error {
-	f, err := os.Open(path)
+// readFile calls read with a file, or standard input (-), that it opens and closes.
+func readFile(path string, read func(f io.Reader) error) error {
+	f, err := document.Open(path)
 	if err != nil {
 		return err
 	}
