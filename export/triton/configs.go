@@ -124,15 +124,15 @@ func (v *variant) ensembleConfig() *configpb.ModelConfig {
 	return c
 }
 
-// instanceGroups returns the instances of a part on a host: those on GPUs by device, and the number of those on sets
-// of CPU threads. The name of a group says which part of which kind of device an instance has.
-func (x *exporter) instanceGroups(p *part, h *triton.Host) []*configpb.ModelInstanceGroup {
+// instanceGroups returns the instances of part k of a variant on a host: those on GPUs by device, and the number of those
+// on sets of CPU threads. The name of a group says which part of which kind of device an instance has.
+func (x *exporter) instanceGroups(v *variant, k int, h *triton.Host) []*configpb.ModelInstanceGroup {
 	var groups []*configpb.ModelInstanceGroup
-	for _, s := range p.stages {
+	for _, s := range v.parts[k].stages {
 		name := triton.GroupName(s.Device, s.Share)
 		replicas := replicasByDevice(s)
 		replicasOn := func(d triton.Device) int {
-			if x.plan.Pools[d.Pool].Device != s.Device {
+			if x.plan.Pools[d.Pool].Device != s.Device || !x.holdsAtStart(v.deployed.Model, d) {
 				return 0
 			}
 			return replicas[d.Number]
@@ -159,6 +159,21 @@ func (x *exporter) instanceGroups(p *part, h *triton.Host) []*configpb.ModelInst
 		}
 	}
 	return groups
+}
+
+// holdsAtStart reports whether a device holds a placed model at the start. In workflows, models are placed on all devices
+// that may load them, and the residents of a module are numbered through all pools.
+func (x *exporter) holdsAtStart(model string, d triton.Device) bool {
+	flow := formats.FlowOf(x.plan)
+	if flow == nil || !flow.Workflow() {
+		return true
+	}
+	number := d.Number
+	for i := range d.Pool {
+		number += x.plan.Pools[i].Count
+	}
+	module := document.First(flow.Modules, func(m *formats.FlowModule) bool { return m.Model == model })
+	return module != nil && slices.Contains(module.Resident, number)
 }
 
 // turns returns the resource of a device whose stages take turns: each instance there needs the one that the device

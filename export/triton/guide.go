@@ -19,7 +19,7 @@ func (x *exporter) noteDivided(v *variant) {
 	for k := range v.parts {
 		var hosts []string
 		for i := range x.hosts {
-			if len(x.instanceGroups(&v.parts[k], &x.hosts[i])) > 0 {
+			if len(x.instanceGroups(v, k, &x.hosts[i])) > 0 {
 				hosts = append(hosts, x.hosts[i].Name)
 			}
 		}
@@ -53,8 +53,13 @@ func (x *exporter) guide(folder *export.Folder) {
 		folder.Lost = append(folder.Lost, "The cascade: Triton answers with the model that a request names. Which model answers, and the gears, need a model of your own (BLS in Python), with the thresholds of the plan's gears.")
 	default:
 		folder.Lost = append(folder.Lost, "The graph of the application: its modules are models here, and who asks for them in which order is left to the client, an ensemble or BLS. Each queue knows the SLO of the whole alone.")
-		if formats.FlowOf(x.plan).Workflow() {
+		if flow := formats.FlowOf(x.plan); flow.Workflow() {
 			folder.Lost = append(folder.Lost, "Loads at run time: the repositories hold what the plan has on each device at the start.")
+			for _, m := range flow.Modules {
+				if len(m.Resident) == 0 {
+					folder.Lost = append(folder.Lost, "The model "+m.Model+", which no device holds at the start: no repository has it.")
+				}
+			}
 		}
 	}
 }

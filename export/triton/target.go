@@ -140,7 +140,7 @@ func (x *exporter) repository(h *triton.Host) []model {
 	for _, v := range x.variants {
 		partsHere := 0
 		for k := range v.parts {
-			if groups := x.instanceGroups(&v.parts[k], h); len(groups) > 0 {
+			if groups := x.instanceGroups(v, k, h); len(groups) > 0 {
 				models = append(models, model{x.partConfig(v, k, groups), &v.parts[k]})
 				partsHere++
 			}
@@ -186,14 +186,19 @@ func (x *exporter) addRepository(ctx context.Context, h *triton.Host, folder *ex
 	return nil
 }
 
-// shareOn returns the part of a variant's first replicas that are on a host.
+// instancesOn returns the number of instances of a variant's first part on a host.
+func (x *exporter) instancesOn(v *variant, h *triton.Host) (n int) {
+	for _, g := range x.instanceGroups(v, 0, h) {
+		n += int(g.Count) * max(len(g.Gpus), 1)
+	}
+	return n
+}
+
+// shareOn returns the part of a variant's first instances that are on a host, which has some.
 func (x *exporter) shareOn(v *variant, h *triton.Host) float64 {
-	onHost, all := 0, 0
-	for _, s := range v.parts[0].stages {
-		all += s.Replicas
+	all := 0
+	for i := range x.hosts {
+		all += x.instancesOn(v, &x.hosts[i])
 	}
-	for _, g := range x.instanceGroups(&v.parts[0], h) {
-		onHost += int(g.Count) * max(len(g.Gpus), 1)
-	}
-	return float64(onHost) / float64(all)
+	return float64(x.instancesOn(v, h)) / float64(all)
 }

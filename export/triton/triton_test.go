@@ -293,7 +293,7 @@ func TestOtherKinds(t *testing.T) {
 	}{
 		"gear":     {&formats.GearPlan{SLOUS: 20000_000}, "The cascade: Triton answers with the model that a request names"},
 		"flow":     {&formats.FlowPlan{Applications: []formats.FlowApplication{{Modules: []formats.Module{{Model: "bert"}}}}}, "The graph of the application: its modules are models here"},
-		"workflow": {&formats.FlowPlan{Applications: []formats.FlowApplication{{Segments: []formats.Segment{{}}}}}, "Loads at run time"},
+		"workflow": {workflow([]int{0, 1, 2, 3}, []int{4, 5}), "Loads at run time"},
 	} {
 		models := t.TempDir()
 		source := twoStages(t, e, models, "FP32")
@@ -313,6 +313,55 @@ func TestOtherKinds(t *testing.T) {
 			if d := m.Config.GetDynamicBatching(); d != nil && (d.MaxQueueDelayMicroseconds > 0 || d.DefaultQueuePolicy != nil && d.DefaultQueuePolicy.DefaultTimeoutMicroseconds < 10_000) {
 				t.Errorf("%s: the queue of %s waits as if the SLO were its own: %v", name, m.Config.Name, d)
 			}
+		}
+	}
+}
+
+// workflow returns the section of a workflow whose models are held at the start by these devices.
+func workflow(bert, mlp []int) *formats.FlowPlan {
+	return &formats.FlowPlan{
+		Applications: []formats.FlowApplication{{Segments: []formats.Segment{{}}}},
+		Modules:      []formats.FlowModule{{Model: "bert", Resident: bert}, {Model: "mlp", Resident: mlp}},
+	}
+}
+
+// A model of a workflow has instances on the devices that hold it at the start alone.
+func TestResidents(t *testing.T) {
+	e := openEngine(t)
+	for _, c := range []struct {
+		bert, mlp []int
+		want      string // instances and rates
+		lost      bool   // mlp is on no device
+	}{
+		{[]int{1, 2, 3}, []int{5}, "bert-1=400 bert-2=200 mlp.fast=500 bert-1.stage1 1[1] bert-1.stage2 1[2] bert-2 2[3] mlp.fast 1[] ", false},
+		{[]int{0, 2}, nil, "bert-1=400 bert-1.stage1 1[0] bert-1.stage2 1[2] ", true},
+	} {
+		models := t.TempDir()
+		source := twoStages(t, e, models, "FP32")
+		source.Plan.Section = workflow(c.bert, c.mlp)
+		x, folder := &exporter{plan: source.Plan, hosts: triton.Hosts(source.Plan.Pools, true)}, &export.Folder{}
+		var err error
+		if x.variants, err = deployedVariants(source.Plan, models); err != nil {
+			t.Fatal(err)
+		}
+		if err := x.readParts(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		repository, got := x.repository(&x.hosts[0]), ""
+		for _, r := range x.requests {
+			got += fmt.Sprintf("%s=%g ", r.model, r.rps)
+		}
+		for _, m := range repository {
+			for _, g := range m.config.InstanceGroup {
+				got += fmt.Sprintf("%s %d%v ", m.config.Name, g.Count, g.Gpus)
+			}
+		}
+		if got != c.want {
+			t.Errorf("%v, %v: %s\nwant %s", c.bert, c.mlp, got, c.want)
+		}
+		x.guide(folder)
+		if lost := strings.Contains(strings.Join(folder.Lost, " "), "The model mlp, which no device holds"); lost != c.lost {
+			t.Errorf("%v, %v: lost %q", c.bert, c.mlp, folder.Lost)
 		}
 	}
 }
