@@ -291,3 +291,29 @@ func TestPodsHaveTheDevices(t *testing.T) {
 		}
 	}
 }
+
+// Hosts whose devices swap models keep them in half of the pod's memory, which bounds them.
+func TestModelCache(t *testing.T) {
+	for _, c := range []struct {
+		plan  string
+		flags []string
+		want  string
+	}{
+		{"testdata/workflow.plan.json", nil, "--model-cache 2GiB"},
+		{"testdata/workflow.plan.json", []string{"--worker-memory", "1GiB", "--devices-per-pod", "L4=3"}, "--model-cache 1536MiB"},
+		{"testdata/workflow.plan.json", []string{"--variant", "pod", "--worker-memory", "1GiB"}, "--model-cache=1536MiB"},
+		{compat + "plan-flow.v2.json", nil, ""},
+	} {
+		dir, err := exported(t, newSource(t, c.plan), c.flags...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all strings.Builder
+		for _, d := range documents(t, dir) {
+			all.WriteString(d.text)
+		}
+		if !strings.Contains(all.String(), c.want) || strings.Contains(all.String(), "--model-cache") != (c.want != "") {
+			t.Errorf("%s %v: expected %q", c.plan, c.flags, c.want)
+		}
+	}
+}
