@@ -239,6 +239,21 @@ func TestRefusedKinds(t *testing.T) {
 	}
 }
 
+// Copies of a workflow do not share the servers of its language models.
+func TestCopiesOfLanguageModels(t *testing.T) {
+	source := newSource(t, "testdata/workflow.plan.json")
+	formats.FlowOf(source.Plan).Modules[0].Generation = &formats.FlowGeneration{}
+	servers := []string{"--server", "http://a:1", "--server", "http://b:1", "--server", "http://c:1"}[:2*languageModelDevices(source.Plan)]
+	if _, err := exported(t, source, servers...); err != nil {
+		t.Error(err)
+	}
+	for _, flag := range []string{"--copies=2", "--max-copies=2"} {
+		if _, err := exported(t, source, append(servers, flag)...); err == nil || !strings.Contains(err.Error(), "modules of language models, expected one copy") {
+			t.Errorf("%s: %v", flag, err)
+		}
+	}
+}
+
 // A plan that no ConfigMap holds is a file of the image.
 func TestLargePlan(t *testing.T) {
 	source := newSource(t, compat+"plan.v2.json")

@@ -98,6 +98,9 @@ func (o *options) newManifests(source *export.Source) (*manifests, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !m.Text && len(agents) > 0 && m.MaxCopies > 1 {
+		return nil, fmt.Errorf("--copies %d, --max-copies %d: found a plan with modules of language models, expected one copy: every copy would ask the same servers of --server", m.Copies, m.MaxCopies)
+	}
 	if m.Queue = o.queue; m.Queue != "" {
 		m.Servers, m.Agents = nil, agents
 	}
