@@ -180,7 +180,7 @@ func (b *builder) model(i int, split []float64) (modelSpec, []deployment, error)
 				return modelSpec{}, nil, err
 			}
 			pipeline.Stages = append(pipeline.Stages, stage)
-			deployments = append(deployments, b.deployment(l, n, stage.Name))
+			deployments = append(deployments, b.deployment(l, n, stage.Name, b.plan.PromiseFor(i).SLOUS))
 		}
 		spec.Pipelines = append(spec.Pipelines, pipeline)
 	}
@@ -209,8 +209,9 @@ func (b *builder) stage(d *formats.Deployed, l *formats.Pipeline, pipeline, n in
 	return spec, nil
 }
 
-// deployment returns the deployment of a stage: its replicas with a share of a device each, and how it makes batches.
-func (b *builder) deployment(l *formats.Pipeline, n int, name string) deployment {
+// deployment returns the deployment of a stage: its replicas with a share of a device each, and how it makes batches
+// within the SLO.
+func (b *builder) deployment(l *formats.Pipeline, n int, name string, slo document.Micros) deployment {
 	s := &l.Stages[n]
 	pool := document.First(b.plan.Pools, func(p *formats.Pool) bool { return p.Device == s.Device })
 	share := 1 / float64(max(s.Share, 1))
@@ -227,18 +228,24 @@ func (b *builder) deployment(l *formats.Pipeline, n int, name string) deployment
 	return deployment{
 		Name: name, NumReplicas: s.Replicas,
 		MaxOngoingRequests: 2 * l.Batch, // one batch runs while the next one fills
-		UserConfig:         &batching{l.Batch, fillTime(l, n)},
+		UserConfig:         &batching{l.Batch, fillTime(l, n, slo)},
 		RayActorOptions:    options,
 	}
 }
 
 // fillTime returns how long a stage waits for a batch to fill, in seconds: at the first stage as long as the planned
-// rate takes to bring it to one replica. At a later one the requests of a batch come together.
-func fillTime(l *formats.Pipeline, n int) float64 {
+// rate takes to bring it to one replica, but no longer than the SLO leaves beside the batch and the one that occupies a
+// replica when it is formed (at most the longest stage). At a later stage the requests of a batch come together.
+func fillTime(l *formats.Pipeline, n int, slo document.Micros) float64 {
 	if n > 0 || l.RPS <= 0 {
 		return 0
 	}
-	return math.Round(float64((l.Batch-1)*l.Stages[0].Replicas)/l.RPS*1e6) / 1e6
+	longest := document.Micros(0)
+	for i := range l.Stages {
+		longest = max(longest, l.Stages[i].InferUS[l.Batch-1])
+	}
+	fill := float64((l.Batch-1)*l.Stages[0].Replicas) / l.RPS
+	return math.Round(min(fill, max(0, (slo-l.LatencyUS-longest).D().Seconds()))*1e6) / 1e6
 }
 
 func (b *builder) assume(line string) {
@@ -271,7 +278,7 @@ func (b *builder) describe(c config) {
 		export.Step{Title: "Start the nodes", Text: "A device kind of the plan is a resource of Ray: a node has as many as it has devices. The head starts with `ray start --head`, and needs a CPU for each application.", Commands: nodes.String()},
 		export.Step{Title: "Deploy", Text: "Every node needs `inferplan_serve.py` on its PYTHONPATH, the packages that it names, and the folder `INFERPLAN_MODELS` with `NAME.onnx` of every model. The module was not run by those who wrote it: the configuration was checked against the fields of Ray's schema, no more.", Commands: "serve deploy serve.yaml"},
 		export.Step{Title: "Ask", Text: "A request is one sample, as the Open Inference Protocol has it in JSON.", Commands: requests.String()})
-	b.assume("A batch waits at its first stage as long as the planned rate takes to fill it.")
+	b.assume("A batch waits at its first stage as long as the planned rate takes to fill it, and no longer than the SLO leaves.")
 	b.lose("The policy of the plan, which keeps deadlines and drops hopeless requests. Ray sends a request to a replica with few others.")
 	b.lose("Which device of its kind a replica is on: Ray chooses.")
 }

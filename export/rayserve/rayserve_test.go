@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -19,6 +20,7 @@ import (
 
 	"inferplan/export"
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -65,12 +67,12 @@ func TestConfigurations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var document any
-	if err := json.Unmarshal(text, &document); err != nil {
+	var source any
+	if err := json.Unmarshal(text, &source); err != nil {
 		t.Fatal(err)
 	}
 	compiler := jsonschema.NewCompiler()
-	if err := compiler.AddResource("schema.json", document); err != nil {
+	if err := compiler.AddResource("schema.json", source); err != nil {
 		t.Fatal(err)
 	}
 	schema := compiler.MustCompile("schema.json")
@@ -180,11 +182,15 @@ func TestGears(t *testing.T) {
 	}
 }
 
-// The first stage waits until the planned rate has filled a batch.
+// The first stage waits until the planned rate has filled a batch, if the SLO leaves so much.
 func TestFillTime(t *testing.T) {
-	l := &formats.Pipeline{Batch: 4, RPS: 100, Stages: []formats.Stage{{Replicas: 2}, {Replicas: 1}}}
-	if got := fillTime(l, 0); math.Abs(got-.06) > 1e-9 || fillTime(l, 1) != 0 {
-		t.Errorf("%g and %g, expected .06 and 0", got, fillTime(l, 1))
+	const millisecond = document.Micros(time.Millisecond)
+	times := []document.Micros{0, 0, 0, 10 * millisecond}
+	l := &formats.Pipeline{Batch: 4, RPS: 100, LatencyUS: 15 * millisecond, Stages: []formats.Stage{{Replicas: 2, InferUS: times}, {Replicas: 1, InferUS: times}}}
+	for slo, expected := range map[document.Micros]float64{200 * millisecond: .06, 85 * millisecond: .06, 45 * millisecond: .02, 25 * millisecond: 0, 5 * millisecond: 0} {
+		if got := fillTime(l, 0, slo); math.Abs(got-expected) > 1e-9 || fillTime(l, 1, slo) != 0 {
+			t.Errorf("SLO %s: %g and %g, expected %g and 0", slo.D(), got, fillTime(l, 1, slo), expected)
+		}
 	}
 }
 
