@@ -5,6 +5,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -260,6 +261,26 @@ func (b *builder) lose(line string) {
 	}
 }
 
+// loseExecution notes kinds of devices on which the plan executes models otherwise than the module, whose providers have
+// their default options.
+func (b *builder) loseExecution() {
+	for _, e := range b.plan.Execution {
+		var how []string
+		if e.Provider != "" && e.Provider != "cuda" {
+			how = append(how, "the provider "+e.Provider)
+		}
+		if e.Precision != "" {
+			how = append(how, "precision "+e.Precision)
+		}
+		for _, name := range slices.Sorted(maps.Keys(e.Options)) {
+			how = append(how, name+"="+e.Options[name])
+		}
+		if len(how) > 0 {
+			b.lose(fmt.Sprintf("How the plan executes models on %s: with %s. The module does not, so that the measured times do not hold.", e.Device, strings.Join(how, ", ")))
+		}
+	}
+}
+
 // describe adds to the README what to run.
 func (b *builder) describe(c config) {
 	var nodes, requests strings.Builder
@@ -279,6 +300,7 @@ func (b *builder) describe(c config) {
 		export.Step{Title: "Deploy", Text: "Every node needs `inferplan_serve.py` on its PYTHONPATH, the packages that it names, and the folder `INFERPLAN_MODELS` with `NAME.onnx` of every model. The module was not run by those who wrote it: the configuration was checked against the fields of Ray's schema, no more.", Commands: "serve deploy serve.yaml"},
 		export.Step{Title: "Ask", Text: "A request is one sample, as the Open Inference Protocol has it in JSON.", Commands: requests.String()})
 	b.assume("A batch waits at its first stage as long as the planned rate takes to fill it, and no longer than the SLO leaves.")
+	b.loseExecution()
 	b.lose("The policy of the plan, which keeps deadlines and drops hopeless requests. Ray sends a request to a replica with few others.")
 	b.lose("Which device of its kind a replica is on: Ray chooses.")
 }

@@ -194,6 +194,22 @@ func TestFillTime(t *testing.T) {
 	}
 }
 
+// The README says how the plan executes models and the module does not.
+func TestExecution(t *testing.T) {
+	plan := planOf(t, "plan.v2.json")
+	plan.Execution = []formats.Execution{
+		{Device: "L4", Provider: "tensorrt", Precision: formats.PrecisionFP16, Options: map[string]string{"b": "2", "a": "1"}}, {Device: "P4", Provider: "cuda"},
+	}
+	files, err := exported(t, plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, lost := files["README.md"], "How the plan executes models on "
+	if !strings.Contains(readme, lost+"L4: with the provider tensorrt, precision fp16, a=1, b=2.") || strings.Contains(readme, lost+"P4") {
+		t.Error(readme)
+	}
+}
+
 // The module is Python.
 func TestModule(t *testing.T) {
 	python, err := exec.LookPath("python3")
