@@ -90,8 +90,11 @@ func server(in *llmserver.Instance, m *llmserver.Model, host, port string) []str
 		args = append(args, "--ctx-size", fmt.Sprint(size), "--kv-unified")
 	}
 	switch {
-	case in.Threads > 0:
-		args = append(args, "--threads", fmt.Sprint(in.Threads), "--device", "none")
+	case formats.IsCPU(in.Device):
+		if in.Threads > 0 {
+			args = append(args, "--threads", fmt.Sprint(in.Threads))
+		}
+		args = append(args, "--device", "none")
 	case len(in.Devices) > 1:
 		args = append(args, "--n-gpu-layers", "all", "--split-mode", "row")
 	default:

@@ -43,6 +43,12 @@ var engines = []struct {
 // exported returns the files of an export of a plan by path.
 func exported(t *testing.T, target *export.Target, plan string, arguments ...string) (map[string]string, error) {
 	t.Helper()
+	return exportedChanged(t, target, plan, func(*formats.Plan) {}, arguments...)
+}
+
+// exportedChanged returns the files of an export of a plan that was changed after it was read.
+func exportedChanged(t *testing.T, target *export.Target, plan string, change func(*formats.Plan), arguments ...string) (map[string]string, error) {
+	t.Helper()
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	target.DefineFlags(flags)
 	if err := flags.Parse(arguments); err != nil {
@@ -52,6 +58,7 @@ func exported(t *testing.T, target *export.Target, plan string, arguments ...str
 	if err != nil {
 		t.Fatal(err)
 	}
+	change(read)
 	source, folder, dir := &export.Source{Plan: read, Path: plan}, &export.Folder{}, filepath.Join(t.TempDir(), "out")
 	if err := target.AddFiles(context.Background(), source, folder); err != nil {
 		return nil, err
@@ -236,6 +243,30 @@ const swapSchema = `{
   "hooks": {"type": "object", "additionalProperties": false, "properties": {
    "on_startup": {"type": "object", "additionalProperties": false, "properties": {"preload": {"type": "array", "items": {"type": "string"}}}}}}
  }}`
+
+// A kind of CPUs has no GPUs, even if it does not say how many threads it has.
+func TestLlamaServerOnCPUs(t *testing.T) {
+	for kind, expected := range map[string]string{"cpu-8": "--threads 8 --device none", "cpu-a": "--device none", "A100": "--n-gpu-layers all"} {
+		files, err := exportedChanged(t, llamacpp.Target(), "testdata/plan.json", func(p *formats.Plan) {
+			p.Pools[0].Device = kind
+			for i := range formats.QueueOf(p).Instances {
+				formats.QueueOf(p).Instances[i].Device = kind
+			}
+		}, engines[2].arguments...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for path, text := range files {
+			if filepath.Base(path) != "start.sh" {
+				continue
+			}
+			words := strings.Join(strings.Fields(strings.ReplaceAll(text, "\\\n", "")), " ")
+			if !strings.Contains(words, expected) || strings.Contains(words, "--threads") != (kind == "cpu-8") {
+				t.Errorf("%s: %s, expected %s", kind, words, expected)
+			}
+		}
+	}
+}
 
 // A configuration of llama-swap has the fields that it reads, and its commands options that llama-server has.
 func TestSwapConfiguration(t *testing.T) {

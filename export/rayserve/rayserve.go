@@ -196,6 +196,9 @@ func (b *builder) stage(d *formats.Deployed, l *formats.Pipeline, pipeline, n in
 		spec.Name = fmt.Sprintf("%s-%s-%d-%d", d.Model, d.Class, pipeline, n)
 	}
 	spec.Threads, _ = formats.CPUThreads(s.Device)
+	if spec.Threads == 0 && formats.IsCPU(s.Device) {
+		return spec, usage.Errorf("%s.device: found %q, which does not say how many CPUs a device has, expected cpu-N for N CPUs", fieldPath, s.Device)
+	}
 	if n > 0 {
 		spec.Inputs = l.Stages[n-1].Cut.Tensors
 	}
@@ -287,8 +290,12 @@ func (b *builder) describe(c config) {
 	for i := range b.plan.Pools {
 		pool := b.plan.Pools[i].WithDefaults()
 		device := fmt.Sprintf("--num-gpus %d ", pool.PerNode)
-		if threads, isCPU := formats.CPUThreads(pool.Device); isCPU {
+		threads, known := formats.CPUThreads(pool.Device)
+		switch {
+		case known:
 			device = fmt.Sprintf("--num-cpus %d ", threads*pool.PerNode)
+		case formats.IsCPU(pool.Device):
+			device = ""
 		}
 		fmt.Fprintf(&nodes, "ray start --address HEAD:6379 %s--resources '{\"%s\": %d}'   # on each node with %s\n", device, pool.Device, pool.PerNode, pool.Device)
 	}

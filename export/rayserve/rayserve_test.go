@@ -225,10 +225,11 @@ func TestModule(t *testing.T) {
 
 // What Ray Serve or the module cannot run is refused.
 func TestRefusals(t *testing.T) {
-	noTensors, slash, operators, score := planOf(t, "plan.v2.json"), planOf(t, "plan.v2.json"), planOf(t, "plan.v2.json"), planOf(t, "plan-gear.v2.json")
+	noTensors, slash, operators, noCPUs, score := planOf(t, "plan.v2.json"), planOf(t, "plan.v2.json"), planOf(t, "plan.v2.json"), planOf(t, "plan.v2.json"), planOf(t, "plan-gear.v2.json")
 	noTensors.Deployment[0].Pipelines[0].Stages[0].Cut.Tensors = nil
 	slash.Deployment[0].Model = "a/b"
 	operators.Deployment[0].Constants = []formats.TensorInfo{{Name: "c"}}
+	noCPUs.Pools[0].Device, noCPUs.Deployment[0].Pipelines[0].Stages[0].Device = "cpu-a", "cpu-a"
 	formats.GearOf(score).Score = "entropy"
 	for i, c := range []struct {
 		plan      *formats.Plan
@@ -241,6 +242,7 @@ func TestRefusals(t *testing.T) {
 		{noTensors, nil, "deployment[0].pipelines[0].stages[0].cut.tensors: found none"},
 		{slash, nil, `deployment[0].model: found "a/b"`},
 		{operators, nil, "deployment[0]: found the model encnet with buckets"},
+		{noCPUs, nil, `deployment[0].pipelines[0].stages[0].device: found "cpu-a", which does not say how many CPUs`},
 		{score, nil, `gear.score: found "entropy"`},
 	} {
 		if _, err := exported(t, c.plan, c.arguments...); err == nil || !strings.Contains(err.Error(), c.expected) {
