@@ -22,8 +22,9 @@ var dataTypes = map[engine.DType]configpb.DataType{
 	engine.Bool: configpb.DataType_TYPE_BOOL,
 }
 
-// partConfig returns the configuration of part k of a variant. groups are its instances on the host.
-func (x *exporter) partConfig(v *variant, k int, groups []*configpb.ModelInstanceGroup) *configpb.ModelConfig {
+// partConfig returns the configuration of part k of a variant. groups are its instances on the host, and share is their
+// part of all its instances.
+func (x *exporter) partConfig(v *variant, k int, groups []*configpb.ModelInstanceGroup, share float64) *configpb.ModelConfig {
 	p := &v.parts[k]
 	c := &configpb.ModelConfig{
 		Name: p.name, Backend: triton.OnnxBackend, Platform: triton.OnnxPlatform, DefaultModelFilename: triton.OnnxFile, InstanceGroup: groups,
@@ -31,7 +32,7 @@ func (x *exporter) partConfig(v *variant, k int, groups []*configpb.ModelInstanc
 	}
 	v.setBoundary(c, p.inputs, p.outputs)
 	if c.MaxBatchSize > 0 {
-		c.SchedulingChoice = &configpb.ModelConfig_DynamicBatching{DynamicBatching: v.dynamicBatching(x.isPool)}
+		c.SchedulingChoice = &configpb.ModelConfig_DynamicBatching{DynamicBatching: v.dynamicBatching(x.isPool, share)}
 	}
 
 	// How the runtime executes it.

@@ -366,21 +366,23 @@ func TestResidents(t *testing.T) {
 	}
 }
 
-// Nodes with a network have a repository each, and a pipeline across them is named as one that a server cannot run.
+// Nodes with a network have a repository each, whose queues wait as long as the rate of the node takes to fill a batch,
+// and a pipeline across them is named as one that a server cannot run.
 func TestPipelinesAcrossHosts(t *testing.T) {
 	models := t.TempDir()
 	source := twoStages(t, openEngine(t), models, "FP32")
 	for k := range source.Plan.Pools[:2] {
 		source.Plan.Pools[k].NICGbps = 10
 	}
+	source.Plan.Section.(*formats.PoolPlan).Models[0].SLOUS = 100_000_000
 	dir, repositories := exported(t, source, models)
 	got := ""
 	for _, r := range repositories {
 		for _, m := range r.Models {
-			got += fmt.Sprintf("%s/%s%v ", r.Host, m.Config.Name, m.Config.InstanceGroup[0].Gpus)
+			got += fmt.Sprintf("%s/%s%v %d us, ", r.Host, m.Config.Name, m.Config.InstanceGroup[0].Gpus, m.Config.GetDynamicBatching().GetMaxQueueDelayMicroseconds())
 		}
 	}
-	if want := "L4-0/bert-1.stage1[0] L4-1/bert-1.stage1[0] T4-0/bert-1.stage2[0] T4-1/bert-2[0] host/mlp.fast[] "; got != want {
+	if want := "L4-0/bert-1.stage1[0] 15000 us, L4-1/bert-1.stage1[0] 15000 us, T4-0/bert-1.stage2[0] 7500 us, T4-1/bert-2[0] 5000 us, host/mlp.fast[] 0 us, "; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 	readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
