@@ -1,6 +1,7 @@
 package llmserver_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -15,7 +16,7 @@ import (
 	"testing"
 
 	"github.com/compose-spec/compose-go/v2/schema"
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
@@ -103,7 +104,7 @@ func TestEnginesWriteTheSame(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(string(expected), texts[0]); diff != "" || texts[1] != texts[0] {
+		if diff := gocmp.Diff(string(expected), texts[0]); diff != "" || texts[1] != texts[0] {
 			t.Errorf("%s (-update writes it): %s", e.name, diff)
 		}
 	}
@@ -335,6 +336,44 @@ func TestScripts(t *testing.T) {
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%s %s: %v: %s", e.name, path, err, out)
 			}
+		}
+	}
+}
+
+// Names of a plan that make the same name of a node or a service are refused, and kinds that make none.
+func TestRefusedNames(t *testing.T) {
+	for _, c := range []struct {
+		change    func(p *formats.Plan, q *formats.QueuePlan)
+		arguments []string
+		expected  string
+	}{
+		{func(p *formats.Plan, q *formats.QueuePlan) {
+			p.Pools = append(p.Pools, p.Pools[0])
+			p.Pools[1].Device, q.Instances[1].Device = "a100", "a100"
+		}, engines[0].arguments, `queue.instances[1].device: found kinds "A100" and "a100"`},
+		{func(p *formats.Plan, q *formats.QueuePlan) {
+			p.Pools[0].Device = "++"
+			for i := range q.Instances {
+				q.Instances[i].Device = "++"
+			}
+		}, engines[0].arguments, `queue.instances[0].device: found "++"`},
+		{func(_ *formats.Plan, q *formats.QueuePlan) {
+			names := map[string]string{"chat-7b": "a.b", "code-13b": "a-b"}
+			for i := range q.Models {
+				q.Models[i].Model = cmp.Or(names[q.Models[i].Model], q.Models[i].Model)
+			}
+			for i := range q.Instances {
+				in := &q.Instances[i]
+				in.Model = cmp.Or(names[in.Model], in.Model)
+				for k := range in.Models {
+					in.Models[k] = cmp.Or(names[in.Models[k]], in.Models[k])
+				}
+			}
+		}, []string{"--model", "a.b=/x", "--model", "a-b=/y", "--model", "sql=/s"}, "expected names that differ in letters and digits"},
+	} {
+		_, err := exportedChanged(t, vllm.Target(), "testdata/plan.json", func(p *formats.Plan) { c.change(p, formats.QueueOf(p)) }, c.arguments...)
+		if err == nil || !strings.Contains(err.Error(), c.expected) {
+			t.Errorf("%v, expected %s", err, c.expected)
 		}
 	}
 }
