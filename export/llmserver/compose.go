@@ -86,7 +86,7 @@ func (e *Engine) compose(node *Node, starts [][]Process, image string) (string, 
 			if i < len(processes)-1 {
 				before = s.Name + "-sleep"
 				if err := add(before, s, &composeService{
-					Image: image, NetworkMode: "host",
+					Image: service.Image, NetworkMode: "host",
 					Entrypoint: e.sleepCommand(s),
 					DependsOn:  map[string]composeDependency{s.Name: {"service_healthy"}},
 				}); err != nil {
@@ -107,8 +107,10 @@ func (e *Engine) compose(node *Node, starts [][]Process, image string) (string, 
 // newService returns the service of a process. Its devices are those that CUDA_VISIBLE_DEVICES names: inside the
 // container they are counted from 0.
 func (e *Engine) newService(s *Process, image string) *composeService {
+	// A dollar sign begins a variable of compose.
+	escape := strings.NewReplacer("$", "$$").Replace
 	service := &composeService{
-		Image: image, NetworkMode: "host", IPC: "host",
+		Image: escape(image), NetworkMode: "host", IPC: "host",
 		Healthcheck: &composeHealth{
 			Test:     []string{"CMD", "curl", "-fsS", fmt.Sprintf("http://127.0.0.1:%d/health", s.Port)},
 			Interval: "5s", StartPeriod: "20m", Retries: 3,
@@ -123,10 +125,9 @@ func (e *Engine) newService(s *Process, image string) *composeService {
 		service.Deploy = &composeDeploy{}
 		service.Deploy.Resources.Reservations.Devices = []composeDevice{{"nvidia", strings.Split(ids, ","), []string{"gpu"}}}
 	}
-	// A dollar sign begins a variable of compose.
-	service.Entrypoint = document.Map(s.Arguments, func(word *string) string { return strings.ReplaceAll(*word, "$", "$$") })
+	service.Entrypoint = document.Map(s.Arguments, func(word *string) string { return escape(*word) })
 	for _, folder := range s.Folders {
-		service.Volumes = append(service.Volumes, folder+":"+folder+":ro")
+		service.Volumes = append(service.Volumes, escape(folder+":"+folder+":ro"))
 	}
 	if s.Config != nil {
 		service.Volumes = append(service.Volumes, "./"+s.Config.Path+":/"+s.Config.Path+":ro")

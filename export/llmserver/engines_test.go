@@ -209,6 +209,23 @@ func TestComposeFiles(t *testing.T) {
 	}
 }
 
+// Compose takes no dollar sign of a name for a variable of its own.
+func TestComposeDollars(t *testing.T) {
+	files, err := exported(t, vllm.Target(), "testdata/plan.json", "--model", "chat-7b=/models/a$b", "--model", "code-13b=/c", "--model", "sql=/s", "--image", "vllm:$tag")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range files {
+		if filepath.Base(path) != "compose.yaml" {
+			continue
+		}
+		rest := strings.NewReplacer("$$", "", "${HF_HOME:-${HOME}/", "").Replace(text)
+		if !strings.Contains(text, "vllm:$$tag") || strings.Contains(rest, "$") {
+			t.Errorf("%s: %s", path, text)
+		}
+	}
+}
+
 // A wrong option, and a value that does not fit, are noticed.
 func TestCheckOptions(t *testing.T) {
 	known := map[string]string{"--count": "whole", "--on": "flag", "--way": "a|b", "--names": "list"}

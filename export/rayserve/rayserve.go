@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
@@ -14,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"inferplan/export"
+	"inferplan/export/llmserver"
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/formats/usage"
@@ -67,8 +69,7 @@ func addFiles(source *export.Source, folder *export.Folder, rate float64) error 
 	}
 	folder.AddText("serve.yaml", text.String())
 	folder.AddText("inferplan_serve.py", module)
-	b.describe(c)
-	return nil
+	return b.describe(c)
 }
 
 // builder makes a configuration, and notes in the folder what is assumed and lost.
@@ -285,7 +286,7 @@ func (b *builder) loseExecution() {
 }
 
 // describe adds to the README what to run.
-func (b *builder) describe(c config) {
+func (b *builder) describe(c config) error {
 	var nodes, requests strings.Builder
 	for i := range b.plan.Pools {
 		pool := b.plan.Pools[i].WithDefaults()
@@ -297,7 +298,11 @@ func (b *builder) describe(c config) {
 		case formats.IsCPU(pool.Device):
 			device = ""
 		}
-		fmt.Fprintf(&nodes, "ray start --address HEAD:6379 %s--resources '{\"%s\": %d}'   # on each node with %s\n", device, pool.Device, pool.PerNode, pool.Device)
+		resources, err := json.Marshal(map[string]int{pool.Device: pool.PerNode})
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&nodes, "ray start --address HEAD:6379 %s--resources %s   # on each node with %s\n", device, llmserver.Quote(string(resources)), pool.Device)
 	}
 	for _, a := range c.Applications {
 		fmt.Fprintf(&requests, "curl -d @request.json http://HEAD:8000%s\n", a.RoutePrefix)
@@ -310,4 +315,5 @@ func (b *builder) describe(c config) {
 	b.loseExecution()
 	b.lose("The policy of the plan, which keeps deadlines and drops hopeless requests. Ray sends a request to a replica with few others.")
 	b.lose("Which device of its kind a replica is on: Ray chooses.")
+	return nil
 }

@@ -210,6 +210,16 @@ func TestExecution(t *testing.T) {
 	}
 }
 
+// The command that starts a node has its kind as JSON in a word of the shell, whatever it is called.
+func TestNamesOfKinds(t *testing.T) {
+	plan := planOf(t, "plan.v2.json")
+	plan.Pools = append(plan.Pools, formats.Pool{Device: `L"4's`, Count: 2, PerNode: 2})
+	files, err := exported(t, plan)
+	if expected := `--resources '{"L\"4'\''s":2}'`; err != nil || !strings.Contains(files["README.md"], expected) {
+		t.Errorf("%s, %v, expected %s", files["README.md"], err, expected)
+	}
+}
+
 // The module is Python.
 func TestModule(t *testing.T) {
 	python, err := exec.LookPath("python3")

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"inferplan/export"
+	"inferplan/export/llmserver"
 	"inferplan/formats"
 	"inferplan/formats/document"
 )
@@ -88,7 +89,7 @@ func (x *exporter) addServers(folder *export.Folder) {
 		}
 		folder.Steps = append(folder.Steps, export.Step{
 			Title: "The server of " + h.Name, Text: strings.Join(devices, ", ") + ".",
-			Commands: fmt.Sprintf("docker run --rm %s--shm-size=1g -p 8000:8000 -p 8001:8001 -p 8002:8002 -v \"$PWD/%s:/models\" %s \\\n  tritonserver %s", gpus, h.Name, image, options),
+			Commands: fmt.Sprintf("docker run --rm %s--shm-size=1g -p 8000:8000 -p 8001:8001 -p 8002:8002 -v \"$PWD\"%s %s \\\n  tritonserver %s", gpus, llmserver.Quote("/"+h.Name+":/models"), image, options),
 		})
 	}
 }

@@ -258,6 +258,17 @@ func difference(a, b []byte) float64 {
 	return largest / size
 }
 
+// The command of a server names its folder to the shell, whatever the kind of its devices is called.
+func TestHostNames(t *testing.T) {
+	x, folder := &exporter{plan: &formats.Plan{Pools: []formats.Pool{{Device: "L4 `$x", Count: 1}}}}, &export.Folder{}
+	x.hosts = triton.Hosts(x.plan.Pools, false)
+	folder.AddText("L4 `$x/m/config.pbtxt", "")
+	x.addServers(folder)
+	if want := `-v "$PWD"'/L4 ` + "`" + `$x:/models'`; len(folder.Steps) != 1 || !strings.Contains(folder.Steps[0].Commands, want) {
+		t.Errorf("%v, expected %s", folder.Steps, want)
+	}
+}
+
 // Plans and files that Triton cannot run are refused with what is wrong.
 func TestRefusedPlans(t *testing.T) {
 	e := openEngine(t)
