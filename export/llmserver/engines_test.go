@@ -415,6 +415,7 @@ func TestRefusals(t *testing.T) {
 		{vllm.Target(), plan, append(all, "--per-node", "1"), "queue.instances[2]: found devices 2 to 3 of A100, which are on nodes of 1 devices"},
 		{vllm.Target(), plan, append(all, "--per-node", "-1"), "--per-node: found -1"},
 		{vllm.Target(), plan, append(all, "--port", "65530"), "--port: found 65530"},
+		{llamacpp.Target(), plan, append([]string{"--port", "64535"}, engines[2].arguments...), "--port: found port 64536 of instance 1, expected at most 64534"},
 		{vllm.Target(), plan, append(all, "--address", "a100-7=x"), "--address a100-7: found no such node"},
 		{vllm.Target(), "../../testdata/compat/plan.v2.json", all, `kind: found "pool", expected "queue"`},
 		{llamacpp.Target(), plan, []string{"--model", "chat-7b=/a", "--model", "code-13b=/c", "--adapter", "sql=chat-7b,/a/x.gguf"}, "expected one called sql.gguf"},
