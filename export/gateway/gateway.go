@@ -121,11 +121,14 @@ func (o *options) addFiles(source *export.Source, folder *export.Folder) error {
 	return nil
 }
 
-// maxLabel is the most characters of a label's value and of a namespace.
-const maxLabel = 63
+// Most characters of a label's value, a namespace and an objective, and of a pool: a release of Helm has its name.
+const (
+	maxLabel   = 63
+	maxRelease = 53
+)
 
-// resourceName returns the name of a pool or an objective for names of the plan. It returns an error if another one
-// has it: names of resources are of lower-case letters, digits and dashes alone.
+// resourceName returns the name of an objective for names of the plan. It returns an error if another one has it: names of
+// resources are of lower-case letters, digits and dashes alone.
 func resourceName(owners map[string]string, names ...string) (string, error) {
 	owner := strings.Join(slices.DeleteFunc(names, func(name string) bool { return name == "" }), ", class ")
 	name := llmserver.Slug(strings.ReplaceAll(owner, ", class ", "-"))
@@ -137,6 +140,16 @@ func resourceName(owners map[string]string, names ...string) (string, error) {
 	}
 	owners[name] = owner
 	return name, nil
+}
+
+// poolName returns the name of a pool for a model, which also names a Service and a release of Helm: these begin with a
+// letter.
+func poolName(owners map[string]string, model string) (string, error) {
+	name, err := resourceName(owners, model)
+	if err == nil && (len(name) > maxRelease || name[0] < 'a') {
+		err = usage.Errorf("queue: found the model %q, expected a name that makes one of 1 to %d letters and digits, the first a letter: a Service and a release of Helm have it", model, maxRelease)
+	}
+	return name, err
 }
 
 // initialModels returns the models that instances begin with, in the order of the instances.
@@ -167,7 +180,7 @@ func (o *options) pools(queue *formats.QueuePlan) ([]resource, error) {
 	var list []resource
 	owners := map[string]string{}
 	for _, model := range initialModels(queue) {
-		name, err := resourceName(owners, model)
+		name, err := poolName(owners, model)
 		if err != nil {
 			return nil, err
 		}

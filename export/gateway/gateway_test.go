@@ -200,6 +200,22 @@ func TestPublishedSchemaIsStrict(t *testing.T) {
 	}
 }
 
+// The name of a pool is also that of a Service and of a release of Helm. Objectives have longer ones.
+func TestPoolNames(t *testing.T) {
+	for model, fits := range map[string]bool{"7b-chat": false, "chat-7b": true, strings.Repeat("a", 53): true, strings.Repeat("a", 54): false} {
+		plan := planOf(t)
+		queue := formats.QueueOf(plan)
+		queue.Classes = queue.Classes[:1]
+		queue.Classes[0].Model, queue.Classes[0].Class = model, strings.Repeat("b", 62-len(model))
+		for i := range queue.Instances {
+			queue.Instances[i].Model, queue.Instances[i].Models, queue.Instances[i].Sequences = model, []string{model}, []int{1}
+		}
+		if _, err := exported(t, plan); (err == nil) != fits {
+			t.Errorf("%s: %v", model, err)
+		}
+	}
+}
+
 // Wrong flags, names that Kubernetes cannot tell apart, and plans of other kinds are refused.
 func TestRefusals(t *testing.T) {
 	same := planOf(t)

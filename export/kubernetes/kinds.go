@@ -31,6 +31,9 @@ type deviceKind struct {
 // Pods returns the number of pods of a copy.
 func (k *deviceKind) Pods() int { return k.Devices / k.PerPod }
 
+// Cache returns the pod's memory for models that its devices swap: half, as the runtime and batches take the rest.
+func (k *deviceKind) Cache() document.Bytes { return k.Memory / 2 }
+
 // Quantity returns the pod's memory as Kubernetes writes it.
 func (k *deviceKind) Quantity() string { return quantity(k.Memory) }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"flag"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -239,6 +240,48 @@ func TestRefusedKinds(t *testing.T) {
 	}
 }
 
+// Copies of a workflow do not share the servers of its language models.
+func TestCopiesOfLanguageModels(t *testing.T) {
+	source := newSource(t, "testdata/workflow.plan.json")
+	formats.FlowOf(source.Plan).Modules[0].Generation = &formats.FlowGeneration{}
+	servers := []string{"--server", "http://a:1", "--server", "http://b:1", "--server", "http://c:1"}[:2*languageModelDevices(source.Plan)]
+	if _, err := exported(t, source, servers...); err != nil {
+		t.Error(err)
+	}
+	for _, flag := range []string{"--copies=2", "--max-copies=2"} {
+		if _, err := exported(t, source, append(servers, flag)...); err == nil || !strings.Contains(err.Error(), "modules of language models, expected one copy") {
+			t.Errorf("%s: %v", flag, err)
+		}
+	}
+}
+
+// The README names what the server's pod takes of a node for all its devices, and Services that are there.
+func TestReadme(t *testing.T) {
+	gear := newSource(t, compat+"plan-gear.v2.json")
+	kinds, err := (&options{}).newKinds(gear.Plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		flags    []string
+		expected string
+		headless bool
+	}{
+		{[]string{"--variant", "pod", "--copies", "2"}, fmt.Sprintf("pods of a copy: 1; each has %d CPUs", kinds[0].CPUs*kinds[0].Devices), true},
+		{[]string{"--variant", "kserve", "--copies", "2"}, fmt.Sprintf("pods of a copy: 1; each has %d CPUs", kinds[0].CPUs*kinds[0].Devices), false},
+		{nil, fmt.Sprintf("pods of a copy: %d; each has %d CPUs", kinds[0].Devices, kinds[0].CPUs), false},
+	} {
+		dir, err := exported(t, gear, c.flags...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
+		if err != nil || !strings.Contains(string(readme), c.expected) || strings.Contains(string(readme), "headless") != c.headless || kinds[0].Devices < 2 {
+			t.Errorf("%v: %s, %v, expected %s", c.flags, readme, err, c.expected)
+		}
+	}
+}
+
 // A plan that no ConfigMap holds is a file of the image.
 func TestLargePlan(t *testing.T) {
 	source := newSource(t, compat+"plan.v2.json")
@@ -288,6 +331,32 @@ func TestPodsHaveTheDevices(t *testing.T) {
 		}
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("%s:\n%s", path, d)
+		}
+	}
+}
+
+// Hosts whose devices swap models keep them in half of the pod's memory, which bounds them.
+func TestModelCache(t *testing.T) {
+	for _, c := range []struct {
+		plan  string
+		flags []string
+		want  string
+	}{
+		{"testdata/workflow.plan.json", nil, "--model-cache 2GiB"},
+		{"testdata/workflow.plan.json", []string{"--worker-memory", "1GiB", "--devices-per-pod", "L4=3"}, "--model-cache 1536MiB"},
+		{"testdata/workflow.plan.json", []string{"--variant", "pod", "--worker-memory", "1GiB"}, "--model-cache=1536MiB"},
+		{compat + "plan-flow.v2.json", nil, ""},
+	} {
+		dir, err := exported(t, newSource(t, c.plan), c.flags...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all strings.Builder
+		for _, d := range documents(t, dir) {
+			all.WriteString(d.text)
+		}
+		if !strings.Contains(all.String(), c.want) || strings.Contains(all.String(), "--model-cache") != (c.want != "") {
+			t.Errorf("%s %v: expected %q", c.plan, c.flags, c.want)
 		}
 	}
 }

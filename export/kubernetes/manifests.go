@@ -33,6 +33,7 @@ type manifests struct {
 	Local   *deviceKind // in the server's pod; nil if there is none
 	Models  []string    // files of models that the image holds, without folders
 
+	SwapsModels  bool // devices load models at run time, and hosts keep those that they swap in memory
 	ServerCPUs   int
 	ServerMemory document.Bytes
 	Storage      document.Bytes
@@ -79,6 +80,9 @@ func (o *options) newManifests(source *export.Source) (*manifests, error) {
 	if f := plan.FrontEnd; f != nil && o.serverCPUs == 0 {
 		m.ServerCPUs = f.Cores
 	}
+	if flow := formats.FlowOf(plan); flow != nil {
+		m.SwapsModels = flow.Workflow()
+	}
 	text, err := document.ReadFile(source.Path)
 	if err != nil {
 		return nil, err
@@ -93,6 +97,9 @@ func (o *options) newManifests(source *export.Source) (*manifests, error) {
 	agents, err := parseServers(o.servers, languageModelDevices(plan))
 	if err != nil {
 		return nil, err
+	}
+	if !m.Text && len(agents) > 0 && m.MaxCopies > 1 {
+		return nil, fmt.Errorf("--copies %d, --max-copies %d: found a plan with modules of language models, expected one copy: every copy would ask the same servers of --server", m.Copies, m.MaxCopies)
 	}
 	if m.Queue = o.queue; m.Queue != "" {
 		m.Servers, m.Agents = nil, agents
@@ -284,7 +291,7 @@ func (m *manifests) setDevices(o *options, plan *formats.Plan) error {
 	}
 	m.Local.PerPod = m.Local.Devices
 	m.ServerCPUs += m.Local.CPUs * m.Local.Devices
-	m.ServerMemory += m.Local.Memory * document.Bytes(m.Local.Devices)
+	m.ServerMemory += m.localMemory()
 	return nil
 }
 
@@ -323,12 +330,19 @@ func (m *manifests) ProbePeriod() int { return probePeriod }
 
 // MemoryLimit returns what the server is told of its memory: half, as Go's collector and tensors in flight take the rest.
 func (m *manifests) MemoryLimit() document.Bytes {
-	size := m.ServerMemory
-	if m.Local != nil {
-		size -= m.Local.Memory * document.Bytes(m.Local.Devices)
-	}
-	return size / 2
+	return (m.ServerMemory - m.localMemory()) / 2
 }
+
+// localMemory returns the memory of the devices in the server's pod.
+func (m *manifests) localMemory() document.Bytes {
+	if m.Local == nil {
+		return 0
+	}
+	return m.Local.Memory * document.Bytes(m.Local.Devices)
+}
+
+// LocalCache returns the memory for models that the devices in the server's pod swap.
+func (m *manifests) LocalCache() document.Bytes { return m.localMemory() / 2 }
 
 // MemoryQuantity and StorageQuantity return sizes as Kubernetes writes them.
 func (m *manifests) MemoryQuantity() string  { return quantity(m.ServerMemory) }

@@ -90,8 +90,11 @@ func server(in *llmserver.Instance, m *llmserver.Model, host, port string) []str
 		args = append(args, "--ctx-size", fmt.Sprint(size), "--kv-unified")
 	}
 	switch {
-	case in.Threads > 0:
-		args = append(args, "--threads", fmt.Sprint(in.Threads), "--device", "none")
+	case formats.IsCPU(in.Device):
+		if in.Threads > 0 {
+			args = append(args, "--threads", fmt.Sprint(in.Threads))
+		}
+		args = append(args, "--device", "none")
 	case len(in.Devices) > 1:
 		args = append(args, "--n-gpu-layers", "all", "--split-mode", "row")
 	default:
@@ -132,7 +135,11 @@ type (
 // swapConfig returns the configuration of an instance of several models: without groups, one runs at a time.
 func swapConfig(in *llmserver.Instance) (string, error) {
 	// The servers behind it have ports 1000 above those of the instance.
-	file := swapFile{HealthCheckTimeout: 1200, StartPort: in.Port + 1000, Models: map[string]swapModel{}}
+	const above = 1000
+	if last := in.Port + above + len(in.Bases) - 1; last > 65535 {
+		return "", usage.Errorf("--port: found port %d of instance %d, expected at most %d: llama-swap has its servers %d ports above", in.Port, in.Index, in.Port-last+65535, above)
+	}
+	file := swapFile{HealthCheckTimeout: 1200, StartPort: in.Port + above, Models: map[string]swapModel{}}
 	file.Hooks.OnStartup.Preload = []string{in.InitialModel().Name}
 	for k := range in.Bases {
 		m := &in.Bases[k]

@@ -8,6 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"inferplan/formats/document"
+	"inferplan/formats/usage"
 )
 
 // The parts of a compose file that are written (compose-spec).
@@ -58,6 +59,15 @@ const visibleDevices = "CUDA_VISIBLE_DEVICES="
 // once it answers, on which the next server of the instance waits.
 func (e *Engine) compose(node *Node, starts [][]Process, image string) (string, error) {
 	file := composeFile{Name: node.Name, Services: map[string]*composeService{}}
+	owners := map[string]string{} // the process by the name of a service
+	add := func(name string, s *Process, service *composeService) error {
+		owner := fmt.Sprintf("model %s on port %d", s.Model, s.Port)
+		if other, taken := owners[name]; taken {
+			return usage.Errorf("queue.models: found %s and %s, which both make the service %s, expected names that differ in letters and digits", other, owner, name)
+		}
+		owners[name], file.Services[name] = owner, service
+		return nil
+	}
 	for _, processes := range starts {
 		before := ""
 		for i := range processes {
@@ -70,13 +80,17 @@ func (e *Engine) compose(node *Node, starts [][]Process, image string) (string, 
 			if before != "" {
 				service.DependsOn = map[string]composeDependency{before: {"service_completed_successfully"}}
 			}
-			file.Services[s.Name] = service
+			if err := add(s.Name, s, service); err != nil {
+				return "", err
+			}
 			if i < len(processes)-1 {
 				before = s.Name + "-sleep"
-				file.Services[before] = &composeService{
-					Image: image, NetworkMode: "host",
+				if err := add(before, s, &composeService{
+					Image: service.Image, NetworkMode: "host",
 					Entrypoint: e.sleepCommand(s),
 					DependsOn:  map[string]composeDependency{s.Name: {"service_healthy"}},
+				}); err != nil {
+					return "", err
 				}
 			}
 		}
@@ -93,8 +107,10 @@ func (e *Engine) compose(node *Node, starts [][]Process, image string) (string, 
 // newService returns the service of a process. Its devices are those that CUDA_VISIBLE_DEVICES names: inside the
 // container they are counted from 0.
 func (e *Engine) newService(s *Process, image string) *composeService {
+	// A dollar sign begins a variable of compose.
+	escape := strings.NewReplacer("$", "$$").Replace
 	service := &composeService{
-		Image: image, NetworkMode: "host", IPC: "host",
+		Image: escape(image), NetworkMode: "host", IPC: "host",
 		Healthcheck: &composeHealth{
 			Test:     []string{"CMD", "curl", "-fsS", fmt.Sprintf("http://127.0.0.1:%d/health", s.Port)},
 			Interval: "5s", StartPeriod: "20m", Retries: 3,
@@ -109,10 +125,9 @@ func (e *Engine) newService(s *Process, image string) *composeService {
 		service.Deploy = &composeDeploy{}
 		service.Deploy.Resources.Reservations.Devices = []composeDevice{{"nvidia", strings.Split(ids, ","), []string{"gpu"}}}
 	}
-	// A dollar sign begins a variable of compose.
-	service.Entrypoint = document.Map(s.Arguments, func(word *string) string { return strings.ReplaceAll(*word, "$", "$$") })
+	service.Entrypoint = document.Map(s.Arguments, func(word *string) string { return escape(*word) })
 	for _, folder := range s.Folders {
-		service.Volumes = append(service.Volumes, folder+":"+folder+":ro")
+		service.Volumes = append(service.Volumes, escape(folder+":"+folder+":ro"))
 	}
 	if s.Config != nil {
 		service.Volumes = append(service.Volumes, "./"+s.Config.Path+":/"+s.Config.Path+":ro")

@@ -1,6 +1,7 @@
 package llmserver_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -15,7 +16,7 @@ import (
 	"testing"
 
 	"github.com/compose-spec/compose-go/v2/schema"
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
@@ -43,6 +44,12 @@ var engines = []struct {
 // exported returns the files of an export of a plan by path.
 func exported(t *testing.T, target *export.Target, plan string, arguments ...string) (map[string]string, error) {
 	t.Helper()
+	return exportedChanged(t, target, plan, func(*formats.Plan) {}, arguments...)
+}
+
+// exportedChanged returns the files of an export of a plan that was changed after it was read.
+func exportedChanged(t *testing.T, target *export.Target, plan string, change func(*formats.Plan), arguments ...string) (map[string]string, error) {
+	t.Helper()
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	target.DefineFlags(flags)
 	if err := flags.Parse(arguments); err != nil {
@@ -52,6 +59,7 @@ func exported(t *testing.T, target *export.Target, plan string, arguments ...str
 	if err != nil {
 		t.Fatal(err)
 	}
+	change(read)
 	source, folder, dir := &export.Source{Plan: read, Path: plan}, &export.Folder{}, filepath.Join(t.TempDir(), "out")
 	if err := target.AddFiles(context.Background(), source, folder); err != nil {
 		return nil, err
@@ -96,7 +104,7 @@ func TestEnginesWriteTheSame(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(string(expected), texts[0]); diff != "" || texts[1] != texts[0] {
+		if diff := gocmp.Diff(string(expected), texts[0]); diff != "" || texts[1] != texts[0] {
 			t.Errorf("%s (-update writes it): %s", e.name, diff)
 		}
 	}
@@ -201,6 +209,23 @@ func TestComposeFiles(t *testing.T) {
 	}
 }
 
+// Compose takes no dollar sign of a name for a variable of its own.
+func TestComposeDollars(t *testing.T) {
+	files, err := exported(t, vllm.Target(), "testdata/plan.json", "--model", "chat-7b=/models/a$b", "--model", "code-13b=/c", "--model", "sql=/s", "--image", "vllm:$tag")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range files {
+		if filepath.Base(path) != "compose.yaml" {
+			continue
+		}
+		rest := strings.NewReplacer("$$", "", "${HF_HOME:-${HOME}/", "").Replace(text)
+		if !strings.Contains(text, "vllm:$$tag") || strings.Contains(rest, "$") {
+			t.Errorf("%s: %s", path, text)
+		}
+	}
+}
+
 // A wrong option, and a value that does not fit, are noticed.
 func TestCheckOptions(t *testing.T) {
 	known := map[string]string{"--count": "whole", "--on": "flag", "--way": "a|b", "--names": "list"}
@@ -236,6 +261,30 @@ const swapSchema = `{
   "hooks": {"type": "object", "additionalProperties": false, "properties": {
    "on_startup": {"type": "object", "additionalProperties": false, "properties": {"preload": {"type": "array", "items": {"type": "string"}}}}}}
  }}`
+
+// A kind of CPUs has no GPUs, even if it does not say how many threads it has.
+func TestLlamaServerOnCPUs(t *testing.T) {
+	for kind, expected := range map[string]string{"cpu-8": "--threads 8 --device none", "cpu-a": "--device none", "A100": "--n-gpu-layers all"} {
+		files, err := exportedChanged(t, llamacpp.Target(), "testdata/plan.json", func(p *formats.Plan) {
+			p.Pools[0].Device = kind
+			for i := range formats.QueueOf(p).Instances {
+				formats.QueueOf(p).Instances[i].Device = kind
+			}
+		}, engines[2].arguments...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for path, text := range files {
+			if filepath.Base(path) != "start.sh" {
+				continue
+			}
+			words := strings.Join(strings.Fields(strings.ReplaceAll(text, "\\\n", "")), " ")
+			if !strings.Contains(words, expected) || strings.Contains(words, "--threads") != (kind == "cpu-8") {
+				t.Errorf("%s: %s, expected %s", kind, words, expected)
+			}
+		}
+	}
+}
 
 // A configuration of llama-swap has the fields that it reads, and its commands options that llama-server has.
 func TestSwapConfiguration(t *testing.T) {
@@ -308,6 +357,44 @@ func TestScripts(t *testing.T) {
 	}
 }
 
+// Names of a plan that make the same name of a node or a service are refused, and kinds that make none.
+func TestRefusedNames(t *testing.T) {
+	for _, c := range []struct {
+		change    func(p *formats.Plan, q *formats.QueuePlan)
+		arguments []string
+		expected  string
+	}{
+		{func(p *formats.Plan, q *formats.QueuePlan) {
+			p.Pools = append(p.Pools, p.Pools[0])
+			p.Pools[1].Device, q.Instances[1].Device = "a100", "a100"
+		}, engines[0].arguments, `queue.instances[1].device: found kinds "A100" and "a100"`},
+		{func(p *formats.Plan, q *formats.QueuePlan) {
+			p.Pools[0].Device = "++"
+			for i := range q.Instances {
+				q.Instances[i].Device = "++"
+			}
+		}, engines[0].arguments, `queue.instances[0].device: found "++"`},
+		{func(_ *formats.Plan, q *formats.QueuePlan) {
+			names := map[string]string{"chat-7b": "a.b", "code-13b": "a-b"}
+			for i := range q.Models {
+				q.Models[i].Model = cmp.Or(names[q.Models[i].Model], q.Models[i].Model)
+			}
+			for i := range q.Instances {
+				in := &q.Instances[i]
+				in.Model = cmp.Or(names[in.Model], in.Model)
+				for k := range in.Models {
+					in.Models[k] = cmp.Or(names[in.Models[k]], in.Models[k])
+				}
+			}
+		}, []string{"--model", "a.b=/x", "--model", "a-b=/y", "--model", "sql=/s"}, "expected names that differ in letters and digits"},
+	} {
+		_, err := exportedChanged(t, vllm.Target(), "testdata/plan.json", func(p *formats.Plan) { c.change(p, formats.QueueOf(p)) }, c.arguments...)
+		if err == nil || !strings.Contains(err.Error(), c.expected) {
+			t.Errorf("%v, expected %s", err, c.expected)
+		}
+	}
+}
+
 // What the flags leave open or say wrongly is refused.
 func TestRefusals(t *testing.T) {
 	const plan = "testdata/plan.json"
@@ -328,6 +415,7 @@ func TestRefusals(t *testing.T) {
 		{vllm.Target(), plan, append(all, "--per-node", "1"), "queue.instances[2]: found devices 2 to 3 of A100, which are on nodes of 1 devices"},
 		{vllm.Target(), plan, append(all, "--per-node", "-1"), "--per-node: found -1"},
 		{vllm.Target(), plan, append(all, "--port", "65530"), "--port: found 65530"},
+		{llamacpp.Target(), plan, append([]string{"--port", "64535"}, engines[2].arguments...), "--port: found port 64536 of instance 1, expected at most 64534"},
 		{vllm.Target(), plan, append(all, "--address", "a100-7=x"), "--address a100-7: found no such node"},
 		{vllm.Target(), "../../testdata/compat/plan.v2.json", all, `kind: found "pool", expected "queue"`},
 		{llamacpp.Target(), plan, []string{"--model", "chat-7b=/a", "--model", "code-13b=/c", "--adapter", "sql=chat-7b,/a/x.gguf"}, "expected one called sql.gguf"},

@@ -195,7 +195,17 @@ func (b *layoutBuilder) perNode(pool *formats.Pool) int {
 // addNodes adds the nodes that have an instance, in the order of the pools, with their addresses.
 func (b *layoutBuilder) addNodes() error {
 	hasInstance := map[string]bool{}
+	kinds := map[string]string{} // by their slug
 	for i := range b.queue.Instances {
+		kind := b.queue.Instances[i].Device
+		slug := Slug(kind)
+		if slug == "" {
+			return usage.Errorf("queue.instances[%d].device: found %q, expected a kind with letters or digits, which name its nodes", i, kind)
+		}
+		if other := cmp.Or(kinds[slug], kind); other != kind {
+			return usage.Errorf("queue.instances[%d].device: found kinds %q and %q, whose nodes would be called %s, expected kinds that differ in letters and digits", i, other, kind, nodeName(kind, 0))
+		}
+		kinds[slug] = kind
 		name, err := b.nodeName(i)
 		if err != nil {
 			return err

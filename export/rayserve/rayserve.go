@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -13,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"inferplan/export"
+	"inferplan/export/llmserver"
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/formats/usage"
@@ -66,8 +69,7 @@ func addFiles(source *export.Source, folder *export.Folder, rate float64) error 
 	}
 	folder.AddText("serve.yaml", text.String())
 	folder.AddText("inferplan_serve.py", module)
-	b.describe(c)
-	return nil
+	return b.describe(c)
 }
 
 // builder makes a configuration, and notes in the folder what is assumed and lost.
@@ -180,7 +182,7 @@ func (b *builder) model(i int, split []float64) (modelSpec, []deployment, error)
 				return modelSpec{}, nil, err
 			}
 			pipeline.Stages = append(pipeline.Stages, stage)
-			deployments = append(deployments, b.deployment(l, n, stage.Name))
+			deployments = append(deployments, b.deployment(l, n, stage.Name, b.plan.PromiseFor(i).SLOUS))
 		}
 		spec.Pipelines = append(spec.Pipelines, pipeline)
 	}
@@ -195,6 +197,9 @@ func (b *builder) stage(d *formats.Deployed, l *formats.Pipeline, pipeline, n in
 		spec.Name = fmt.Sprintf("%s-%s-%d-%d", d.Model, d.Class, pipeline, n)
 	}
 	spec.Threads, _ = formats.CPUThreads(s.Device)
+	if spec.Threads == 0 && formats.IsCPU(s.Device) {
+		return spec, usage.Errorf("%s.device: found %q, which does not say how many CPUs a device has, expected cpu-N for N CPUs", fieldPath, s.Device)
+	}
 	if n > 0 {
 		spec.Inputs = l.Stages[n-1].Cut.Tensors
 	}
@@ -209,8 +214,9 @@ func (b *builder) stage(d *formats.Deployed, l *formats.Pipeline, pipeline, n in
 	return spec, nil
 }
 
-// deployment returns the deployment of a stage: its replicas with a share of a device each, and how it makes batches.
-func (b *builder) deployment(l *formats.Pipeline, n int, name string) deployment {
+// deployment returns the deployment of a stage: its replicas with a share of a device each, and how it makes batches
+// within the SLO.
+func (b *builder) deployment(l *formats.Pipeline, n int, name string, slo document.Micros) deployment {
 	s := &l.Stages[n]
 	pool := document.First(b.plan.Pools, func(p *formats.Pool) bool { return p.Device == s.Device })
 	share := 1 / float64(max(s.Share, 1))
@@ -227,18 +233,24 @@ func (b *builder) deployment(l *formats.Pipeline, n int, name string) deployment
 	return deployment{
 		Name: name, NumReplicas: s.Replicas,
 		MaxOngoingRequests: 2 * l.Batch, // one batch runs while the next one fills
-		UserConfig:         &batching{l.Batch, fillTime(l, n)},
+		UserConfig:         &batching{l.Batch, fillTime(l, n, slo)},
 		RayActorOptions:    options,
 	}
 }
 
 // fillTime returns how long a stage waits for a batch to fill, in seconds: at the first stage as long as the planned
-// rate takes to bring it to one replica. At a later one the requests of a batch come together.
-func fillTime(l *formats.Pipeline, n int) float64 {
+// rate takes to bring it to one replica, but no longer than the SLO leaves beside the batch and the one that occupies a
+// replica when it is formed (at most the longest stage). At a later stage the requests of a batch come together.
+func fillTime(l *formats.Pipeline, n int, slo document.Micros) float64 {
 	if n > 0 || l.RPS <= 0 {
 		return 0
 	}
-	return math.Round(float64((l.Batch-1)*l.Stages[0].Replicas)/l.RPS*1e6) / 1e6
+	longest := document.Micros(0)
+	for i := range l.Stages {
+		longest = max(longest, l.Stages[i].InferUS[l.Batch-1])
+	}
+	fill := float64((l.Batch-1)*l.Stages[0].Replicas) / l.RPS
+	return math.Round(min(fill, max(0, (slo-l.LatencyUS-longest).D().Seconds()))*1e6) / 1e6
 }
 
 func (b *builder) assume(line string) {
@@ -253,16 +265,44 @@ func (b *builder) lose(line string) {
 	}
 }
 
+// loseExecution notes kinds of devices on which the plan executes models otherwise than the module, whose providers have
+// their default options.
+func (b *builder) loseExecution() {
+	for _, e := range b.plan.Execution {
+		var how []string
+		if e.Provider != "" && e.Provider != "cuda" {
+			how = append(how, "the provider "+e.Provider)
+		}
+		if e.Precision != "" {
+			how = append(how, "precision "+e.Precision)
+		}
+		for _, name := range slices.Sorted(maps.Keys(e.Options)) {
+			how = append(how, name+"="+e.Options[name])
+		}
+		if len(how) > 0 {
+			b.lose(fmt.Sprintf("How the plan executes models on %s: with %s. The module does not, so that the measured times do not hold.", e.Device, strings.Join(how, ", ")))
+		}
+	}
+}
+
 // describe adds to the README what to run.
-func (b *builder) describe(c config) {
+func (b *builder) describe(c config) error {
 	var nodes, requests strings.Builder
 	for i := range b.plan.Pools {
 		pool := b.plan.Pools[i].WithDefaults()
 		device := fmt.Sprintf("--num-gpus %d ", pool.PerNode)
-		if threads, isCPU := formats.CPUThreads(pool.Device); isCPU {
+		threads, known := formats.CPUThreads(pool.Device)
+		switch {
+		case known:
 			device = fmt.Sprintf("--num-cpus %d ", threads*pool.PerNode)
+		case formats.IsCPU(pool.Device):
+			device = ""
 		}
-		fmt.Fprintf(&nodes, "ray start --address HEAD:6379 %s--resources '{\"%s\": %d}'   # on each node with %s\n", device, pool.Device, pool.PerNode, pool.Device)
+		resources, err := json.Marshal(map[string]int{pool.Device: pool.PerNode})
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&nodes, "ray start --address HEAD:6379 %s--resources %s   # on each node with %s\n", device, llmserver.Quote(string(resources)), pool.Device)
 	}
 	for _, a := range c.Applications {
 		fmt.Fprintf(&requests, "curl -d @request.json http://HEAD:8000%s\n", a.RoutePrefix)
@@ -271,7 +311,9 @@ func (b *builder) describe(c config) {
 		export.Step{Title: "Start the nodes", Text: "A device kind of the plan is a resource of Ray: a node has as many as it has devices. The head starts with `ray start --head`, and needs a CPU for each application.", Commands: nodes.String()},
 		export.Step{Title: "Deploy", Text: "Every node needs `inferplan_serve.py` on its PYTHONPATH, the packages that it names, and the folder `INFERPLAN_MODELS` with `NAME.onnx` of every model. The module was not run by those who wrote it: the configuration was checked against the fields of Ray's schema, no more.", Commands: "serve deploy serve.yaml"},
 		export.Step{Title: "Ask", Text: "A request is one sample, as the Open Inference Protocol has it in JSON.", Commands: requests.String()})
-	b.assume("A batch waits at its first stage as long as the planned rate takes to fill it.")
+	b.assume("A batch waits at its first stage as long as the planned rate takes to fill it, and no longer than the SLO leaves.")
+	b.loseExecution()
 	b.lose("The policy of the plan, which keeps deadlines and drops hopeless requests. Ray sends a request to a replica with few others.")
 	b.lose("Which device of its kind a replica is on: Ray chooses.")
+	return nil
 }

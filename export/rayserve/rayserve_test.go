@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -19,6 +20,7 @@ import (
 
 	"inferplan/export"
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -65,12 +67,12 @@ func TestConfigurations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var document any
-	if err := json.Unmarshal(text, &document); err != nil {
+	var source any
+	if err := json.Unmarshal(text, &source); err != nil {
 		t.Fatal(err)
 	}
 	compiler := jsonschema.NewCompiler()
-	if err := compiler.AddResource("schema.json", document); err != nil {
+	if err := compiler.AddResource("schema.json", source); err != nil {
 		t.Fatal(err)
 	}
 	schema := compiler.MustCompile("schema.json")
@@ -180,11 +182,41 @@ func TestGears(t *testing.T) {
 	}
 }
 
-// The first stage waits until the planned rate has filled a batch.
+// The first stage waits until the planned rate has filled a batch, if the SLO leaves so much.
 func TestFillTime(t *testing.T) {
-	l := &formats.Pipeline{Batch: 4, RPS: 100, Stages: []formats.Stage{{Replicas: 2}, {Replicas: 1}}}
-	if got := fillTime(l, 0); math.Abs(got-.06) > 1e-9 || fillTime(l, 1) != 0 {
-		t.Errorf("%g and %g, expected .06 and 0", got, fillTime(l, 1))
+	const millisecond = document.Micros(time.Millisecond)
+	times := []document.Micros{0, 0, 0, 10 * millisecond}
+	l := &formats.Pipeline{Batch: 4, RPS: 100, LatencyUS: 15 * millisecond, Stages: []formats.Stage{{Replicas: 2, InferUS: times}, {Replicas: 1, InferUS: times}}}
+	for slo, expected := range map[document.Micros]float64{200 * millisecond: .06, 85 * millisecond: .06, 45 * millisecond: .02, 25 * millisecond: 0, 5 * millisecond: 0} {
+		if got := fillTime(l, 0, slo); math.Abs(got-expected) > 1e-9 || fillTime(l, 1, slo) != 0 {
+			t.Errorf("SLO %s: %g and %g, expected %g and 0", slo.D(), got, fillTime(l, 1, slo), expected)
+		}
+	}
+}
+
+// The README says how the plan executes models and the module does not.
+func TestExecution(t *testing.T) {
+	plan := planOf(t, "plan.v2.json")
+	plan.Execution = []formats.Execution{
+		{Device: "L4", Provider: "tensorrt", Precision: formats.PrecisionFP16, Options: map[string]string{"b": "2", "a": "1"}}, {Device: "P4", Provider: "cuda"},
+	}
+	files, err := exported(t, plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, lost := files["README.md"], "How the plan executes models on "
+	if !strings.Contains(readme, lost+"L4: with the provider tensorrt, precision fp16, a=1, b=2.") || strings.Contains(readme, lost+"P4") {
+		t.Error(readme)
+	}
+}
+
+// The command that starts a node has its kind as JSON in a word of the shell, whatever it is called.
+func TestNamesOfKinds(t *testing.T) {
+	plan := planOf(t, "plan.v2.json")
+	plan.Pools = append(plan.Pools, formats.Pool{Device: `L"4's`, Count: 2, PerNode: 2})
+	files, err := exported(t, plan)
+	if expected := `--resources '{"L\"4'\''s":2}'`; err != nil || !strings.Contains(files["README.md"], expected) {
+		t.Errorf("%s, %v, expected %s", files["README.md"], err, expected)
 	}
 }
 
@@ -203,10 +235,11 @@ func TestModule(t *testing.T) {
 
 // What Ray Serve or the module cannot run is refused.
 func TestRefusals(t *testing.T) {
-	noTensors, slash, operators, score := planOf(t, "plan.v2.json"), planOf(t, "plan.v2.json"), planOf(t, "plan.v2.json"), planOf(t, "plan-gear.v2.json")
+	noTensors, slash, operators, noCPUs, score := planOf(t, "plan.v2.json"), planOf(t, "plan.v2.json"), planOf(t, "plan.v2.json"), planOf(t, "plan.v2.json"), planOf(t, "plan-gear.v2.json")
 	noTensors.Deployment[0].Pipelines[0].Stages[0].Cut.Tensors = nil
 	slash.Deployment[0].Model = "a/b"
 	operators.Deployment[0].Constants = []formats.TensorInfo{{Name: "c"}}
+	noCPUs.Pools[0].Device, noCPUs.Deployment[0].Pipelines[0].Stages[0].Device = "cpu-a", "cpu-a"
 	formats.GearOf(score).Score = "entropy"
 	for i, c := range []struct {
 		plan      *formats.Plan
@@ -219,6 +252,7 @@ func TestRefusals(t *testing.T) {
 		{noTensors, nil, "deployment[0].pipelines[0].stages[0].cut.tensors: found none"},
 		{slash, nil, `deployment[0].model: found "a/b"`},
 		{operators, nil, "deployment[0]: found the model encnet with buckets"},
+		{noCPUs, nil, `deployment[0].pipelines[0].stages[0].device: found "cpu-a", which does not say how many CPUs`},
 		{score, nil, `gear.score: found "entropy"`},
 	} {
 		if _, err := exported(t, c.plan, c.arguments...); err == nil || !strings.Contains(err.Error(), c.expected) {

@@ -22,8 +22,9 @@ var dataTypes = map[engine.DType]configpb.DataType{
 	engine.Bool: configpb.DataType_TYPE_BOOL,
 }
 
-// partConfig returns the configuration of part k of a variant. groups are its instances on the host.
-func (x *exporter) partConfig(v *variant, k int, groups []*configpb.ModelInstanceGroup) *configpb.ModelConfig {
+// partConfig returns the configuration of part k of a variant. groups are its instances on the host, and share is their
+// part of all its instances.
+func (x *exporter) partConfig(v *variant, k int, groups []*configpb.ModelInstanceGroup, share float64) *configpb.ModelConfig {
 	p := &v.parts[k]
 	c := &configpb.ModelConfig{
 		Name: p.name, Backend: triton.OnnxBackend, Platform: triton.OnnxPlatform, DefaultModelFilename: triton.OnnxFile, InstanceGroup: groups,
@@ -31,7 +32,7 @@ func (x *exporter) partConfig(v *variant, k int, groups []*configpb.ModelInstanc
 	}
 	v.setBoundary(c, p.inputs, p.outputs)
 	if c.MaxBatchSize > 0 {
-		c.SchedulingChoice = &configpb.ModelConfig_DynamicBatching{DynamicBatching: v.dynamicBatching(x.isPool)}
+		c.SchedulingChoice = &configpb.ModelConfig_DynamicBatching{DynamicBatching: v.dynamicBatching(x.isPool, share)}
 	}
 
 	// How the runtime executes it.
@@ -124,15 +125,15 @@ func (v *variant) ensembleConfig() *configpb.ModelConfig {
 	return c
 }
 
-// instanceGroups returns the instances of a part on a host: those on GPUs by device, and the number of those on sets
-// of CPU threads. The name of a group says which part of which kind of device an instance has.
-func (x *exporter) instanceGroups(p *part, h *triton.Host) []*configpb.ModelInstanceGroup {
+// instanceGroups returns the instances of part k of a variant on a host: those on GPUs by device, and the number of those
+// on sets of CPU threads. The name of a group says which part of which kind of device an instance has.
+func (x *exporter) instanceGroups(v *variant, k int, h *triton.Host) []*configpb.ModelInstanceGroup {
 	var groups []*configpb.ModelInstanceGroup
-	for _, s := range p.stages {
+	for _, s := range v.parts[k].stages {
 		name := triton.GroupName(s.Device, s.Share)
 		replicas := replicasByDevice(s)
 		replicasOn := func(d triton.Device) int {
-			if x.plan.Pools[d.Pool].Device != s.Device {
+			if x.plan.Pools[d.Pool].Device != s.Device || !x.holdsAtStart(v.deployed.Model, d) {
 				return 0
 			}
 			return replicas[d.Number]
@@ -159,6 +160,21 @@ func (x *exporter) instanceGroups(p *part, h *triton.Host) []*configpb.ModelInst
 		}
 	}
 	return groups
+}
+
+// holdsAtStart reports whether a device holds a placed model at the start. In workflows, models are placed on all devices
+// that may load them, and the residents of a module are numbered through all pools.
+func (x *exporter) holdsAtStart(model string, d triton.Device) bool {
+	flow := formats.FlowOf(x.plan)
+	if flow == nil || !flow.Workflow() {
+		return true
+	}
+	number := d.Number
+	for i := range d.Pool {
+		number += x.plan.Pools[i].Count
+	}
+	module := document.First(flow.Modules, func(m *formats.FlowModule) bool { return m.Model == model })
+	return module != nil && slices.Contains(module.Resident, number)
 }
 
 // turns returns the resource of a device whose stages take turns: each instance there needs the one that the device

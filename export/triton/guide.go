@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"inferplan/export"
+	"inferplan/export/llmserver"
 	"inferplan/formats"
 	"inferplan/formats/document"
 )
@@ -19,7 +20,7 @@ func (x *exporter) noteDivided(v *variant) {
 	for k := range v.parts {
 		var hosts []string
 		for i := range x.hosts {
-			if len(x.instanceGroups(&v.parts[k], &x.hosts[i])) > 0 {
+			if len(x.instanceGroups(v, k, &x.hosts[i])) > 0 {
 				hosts = append(hosts, x.hosts[i].Name)
 			}
 		}
@@ -53,8 +54,13 @@ func (x *exporter) guide(folder *export.Folder) {
 		folder.Lost = append(folder.Lost, "The cascade: Triton answers with the model that a request names. Which model answers, and the gears, need a model of your own (BLS in Python), with the thresholds of the plan's gears.")
 	default:
 		folder.Lost = append(folder.Lost, "The graph of the application: its modules are models here, and who asks for them in which order is left to the client, an ensemble or BLS. Each queue knows the SLO of the whole alone.")
-		if formats.FlowOf(x.plan).Workflow() {
+		if flow := formats.FlowOf(x.plan); flow.Workflow() {
 			folder.Lost = append(folder.Lost, "Loads at run time: the repositories hold what the plan has on each device at the start.")
+			for _, m := range flow.Modules {
+				if len(m.Resident) == 0 {
+					folder.Lost = append(folder.Lost, "The model "+m.Model+", which no device holds at the start: no repository has it.")
+				}
+			}
 		}
 	}
 }
@@ -83,7 +89,7 @@ func (x *exporter) addServers(folder *export.Folder) {
 		}
 		folder.Steps = append(folder.Steps, export.Step{
 			Title: "The server of " + h.Name, Text: strings.Join(devices, ", ") + ".",
-			Commands: fmt.Sprintf("docker run --rm %s--shm-size=1g -p 8000:8000 -p 8001:8001 -p 8002:8002 -v \"$PWD/%s:/models\" %s \\\n  tritonserver %s", gpus, h.Name, image, options),
+			Commands: fmt.Sprintf("docker run --rm %s--shm-size=1g -p 8000:8000 -p 8001:8001 -p 8002:8002 -v \"$PWD\"%s %s \\\n  tritonserver %s", gpus, llmserver.Quote("/"+h.Name+":/models"), image, options),
 		})
 	}
 }

@@ -140,14 +140,14 @@ func (x *exporter) repository(h *triton.Host) []model {
 	for _, v := range x.variants {
 		partsHere := 0
 		for k := range v.parts {
-			if groups := x.instanceGroups(&v.parts[k], h); len(groups) > 0 {
-				models = append(models, model{x.partConfig(v, k, groups), &v.parts[k]})
+			if groups := x.instanceGroups(v, k, h); len(groups) > 0 {
+				models = append(models, model{x.partConfig(v, k, groups, x.shareOn(v, k, h)), &v.parts[k]})
 				partsHere++
 			}
 		}
 		switch {
 		case partsHere == len(v.parts):
-			x.requests = append(x.requests, traffic{h.Name, v.name, v.rate() * x.shareOn(v, h)})
+			x.requests = append(x.requests, traffic{h.Name, v.name, v.rate() * x.shareOn(v, 0, h)})
 			if partsHere > 1 {
 				models = append(models, model{config: v.ensembleConfig()})
 			}
@@ -186,14 +186,19 @@ func (x *exporter) addRepository(ctx context.Context, h *triton.Host, folder *ex
 	return nil
 }
 
-// shareOn returns the part of a variant's first replicas that are on a host.
-func (x *exporter) shareOn(v *variant, h *triton.Host) float64 {
-	onHost, all := 0, 0
-	for _, s := range v.parts[0].stages {
-		all += s.Replicas
+// instancesOn returns the number of instances of part k of a variant on a host.
+func (x *exporter) instancesOn(v *variant, k int, h *triton.Host) (n int) {
+	for _, g := range x.instanceGroups(v, k, h) {
+		n += int(g.Count) * max(len(g.Gpus), 1)
 	}
-	for _, g := range x.instanceGroups(&v.parts[0], h) {
-		onHost += int(g.Count) * max(len(g.Gpus), 1)
+	return n
+}
+
+// shareOn returns the part of the instances of part k of a variant that are on a host, which has some.
+func (x *exporter) shareOn(v *variant, k int, h *triton.Host) float64 {
+	all := 0
+	for i := range x.hosts {
+		all += x.instancesOn(v, k, &x.hosts[i])
 	}
-	return float64(onHost) / float64(all)
+	return float64(x.instancesOn(v, k, h)) / float64(all)
 }

@@ -258,6 +258,17 @@ func difference(a, b []byte) float64 {
 	return largest / size
 }
 
+// The command of a server names its folder to the shell, whatever the kind of its devices is called.
+func TestHostNames(t *testing.T) {
+	x, folder := &exporter{plan: &formats.Plan{Pools: []formats.Pool{{Device: "L4 `$x", Count: 1}}}}, &export.Folder{}
+	x.hosts = triton.Hosts(x.plan.Pools, false)
+	folder.AddText("L4 `$x/m/config.pbtxt", "")
+	x.addServers(folder)
+	if want := `-v "$PWD"'/L4 ` + "`" + `$x:/models'`; len(folder.Steps) != 1 || !strings.Contains(folder.Steps[0].Commands, want) {
+		t.Errorf("%v, expected %s", folder.Steps, want)
+	}
+}
+
 // Plans and files that Triton cannot run are refused with what is wrong.
 func TestRefusedPlans(t *testing.T) {
 	e := openEngine(t)
@@ -293,7 +304,7 @@ func TestOtherKinds(t *testing.T) {
 	}{
 		"gear":     {&formats.GearPlan{SLOUS: 20000_000}, "The cascade: Triton answers with the model that a request names"},
 		"flow":     {&formats.FlowPlan{Applications: []formats.FlowApplication{{Modules: []formats.Module{{Model: "bert"}}}}}, "The graph of the application: its modules are models here"},
-		"workflow": {&formats.FlowPlan{Applications: []formats.FlowApplication{{Segments: []formats.Segment{{}}}}}, "Loads at run time"},
+		"workflow": {workflow([]int{0, 1, 2, 3}, []int{4, 5}), "Loads at run time"},
 	} {
 		models := t.TempDir()
 		source := twoStages(t, e, models, "FP32")
@@ -317,21 +328,72 @@ func TestOtherKinds(t *testing.T) {
 	}
 }
 
-// Nodes with a network have a repository each, and a pipeline across them is named as one that a server cannot run.
+// workflow returns the section of a workflow whose models are held at the start by these devices.
+func workflow(bert, mlp []int) *formats.FlowPlan {
+	return &formats.FlowPlan{
+		Applications: []formats.FlowApplication{{Segments: []formats.Segment{{}}}},
+		Modules:      []formats.FlowModule{{Model: "bert", Resident: bert}, {Model: "mlp", Resident: mlp}},
+	}
+}
+
+// A model of a workflow has instances on the devices that hold it at the start alone.
+func TestResidents(t *testing.T) {
+	e := openEngine(t)
+	for _, c := range []struct {
+		bert, mlp []int
+		want      string // instances and rates
+		lost      bool   // mlp is on no device
+	}{
+		{[]int{1, 2, 3}, []int{5}, "bert-1=400 bert-2=200 mlp.fast=500 bert-1.stage1 1[1] bert-1.stage2 1[2] bert-2 2[3] mlp.fast 1[] ", false},
+		{[]int{0, 2}, nil, "bert-1=400 bert-1.stage1 1[0] bert-1.stage2 1[2] ", true},
+	} {
+		models := t.TempDir()
+		source := twoStages(t, e, models, "FP32")
+		source.Plan.Section = workflow(c.bert, c.mlp)
+		x, folder := &exporter{plan: source.Plan, hosts: triton.Hosts(source.Plan.Pools, true)}, &export.Folder{}
+		var err error
+		if x.variants, err = deployedVariants(source.Plan, models); err != nil {
+			t.Fatal(err)
+		}
+		if err := x.readParts(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		repository, got := x.repository(&x.hosts[0]), ""
+		for _, r := range x.requests {
+			got += fmt.Sprintf("%s=%g ", r.model, r.rps)
+		}
+		for _, m := range repository {
+			for _, g := range m.config.InstanceGroup {
+				got += fmt.Sprintf("%s %d%v ", m.config.Name, g.Count, g.Gpus)
+			}
+		}
+		if got != c.want {
+			t.Errorf("%v, %v: %s\nwant %s", c.bert, c.mlp, got, c.want)
+		}
+		x.guide(folder)
+		if lost := strings.Contains(strings.Join(folder.Lost, " "), "The model mlp, which no device holds"); lost != c.lost {
+			t.Errorf("%v, %v: lost %q", c.bert, c.mlp, folder.Lost)
+		}
+	}
+}
+
+// Nodes with a network have a repository each, whose queues wait as long as the rate of the node takes to fill a batch,
+// and a pipeline across them is named as one that a server cannot run.
 func TestPipelinesAcrossHosts(t *testing.T) {
 	models := t.TempDir()
 	source := twoStages(t, openEngine(t), models, "FP32")
 	for k := range source.Plan.Pools[:2] {
 		source.Plan.Pools[k].NICGbps = 10
 	}
+	source.Plan.Section.(*formats.PoolPlan).Models[0].SLOUS = 100_000_000
 	dir, repositories := exported(t, source, models)
 	got := ""
 	for _, r := range repositories {
 		for _, m := range r.Models {
-			got += fmt.Sprintf("%s/%s%v ", r.Host, m.Config.Name, m.Config.InstanceGroup[0].Gpus)
+			got += fmt.Sprintf("%s/%s%v %d us, ", r.Host, m.Config.Name, m.Config.InstanceGroup[0].Gpus, m.Config.GetDynamicBatching().GetMaxQueueDelayMicroseconds())
 		}
 	}
-	if want := "L4-0/bert-1.stage1[0] L4-1/bert-1.stage1[0] T4-0/bert-1.stage2[0] T4-1/bert-2[0] host/mlp.fast[] "; got != want {
+	if want := "L4-0/bert-1.stage1[0] 15000 us, L4-1/bert-1.stage1[0] 15000 us, T4-0/bert-1.stage2[0] 7500 us, T4-1/bert-2[0] 5000 us, host/mlp.fast[] 0 us, "; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 	readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
