@@ -142,6 +142,10 @@ type ServerName struct {
 	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
+// nameResolver answers with an error if one of the questions for IPv4 and IPv6 addresses fails. Others answer with the
+// addresses of one kind then.
+var nameResolver = &net.Resolver{PreferGo: true, StrictErrors: true}
+
 // NewServerName returns the source of a server that ParseServerOffer calls a name. key is the bearer token for all.
 func NewServerName(o ServerOffer, key string) (*ServerName, error) {
 	u, err := url.Parse(o.Server.URL)
@@ -149,7 +153,7 @@ func NewServerName(o ServerOffer, key string) (*ServerName, error) {
 		return nil, err
 	}
 	o.Server.Key = key
-	return &ServerName{offer: o, url: u, lookup: net.DefaultResolver.LookupNetIP}, nil
+	return &ServerName{offer: o, url: u, lookup: nameResolver.LookupNetIP}, nil
 }
 
 // String implements ServerSource.
