@@ -36,6 +36,10 @@ type ForwardedRequest struct {
 // not whole.
 func (f *apiHandlers) forward(req *apiRequest, path string) (failure error) {
 	receivedAt := time.Now()
+	if !f.front.passing.Enter() {
+		return httplimit.Unavailable("draining", "the server is shutting down")
+	}
+	defer f.front.passing.Leave()
 	if err := req.holder.BeginRequest(); err != nil {
 		return err
 	}
