@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -102,4 +103,35 @@ func TestEmbeddingsAndResponsesPassThrough(t *testing.T) {
 		t.Errorf("%d tokens, error %v; expected 5", n, err)
 	}
 	until(func() bool { return strings.Contains(fmt.Sprint(servers[2].Counts().Forwarded), "left") })
+}
+
+// What passes through is finished before the server ends, within the time to drain.
+func TestForwardedRequestsDrain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "plan.json")
+	if _, err := document.WriteFile(path, completePlan(queuePlan(1, 4, time.Minute, "a"))); err != nil {
+		t.Fatal(err)
+	}
+	server, err := fake.Start(fake.Options{Models: []string{"a"}, Plain: true, Responds: true, Token: 30 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	s := serveTextDraining(t, patient, path, filepath.Join(t.TempDir(), "requests.db"), server)
+	resp, err := http.Post(s.url+"/v1/responses", "application/json", strings.NewReader(`{"model":"a","input":"x","max_output_tokens":60}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	stopped := make(chan error, 1)
+	go func() {
+		_, err := s.stop()
+		stopped <- err
+	}()
+	text, err := io.ReadAll(resp.Body)
+	if n := strings.Count(string(text), "data: "); n != 60 || err != nil {
+		t.Errorf("%d tokens, error %v; expected 60", n, err)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
 }

@@ -31,10 +31,16 @@ type textServer struct {
 // serveText serves a plan of queues from a store.
 func serveText(t *testing.T, path, store string, servers ...*fake.Server) *textServer {
 	t.Helper()
+	return serveTextDraining(t, 200*time.Millisecond, path, store, servers...)
+}
+
+// serveTextDraining is serveText with another time to drain.
+func serveTextDraining(t *testing.T, drain time.Duration, path, store string, servers ...*fake.Server) *textServer {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	addresses, ended := make(chan Addresses, 1), make(chan error, 1)
 	var report *formats.Report
-	o := ServeOptions{Plan: path, HTTP: "127.0.0.1:0", GRPC: AddressOff, Metrics: "127.0.0.1:0", DrainTimeout: 200 * time.Millisecond, OnReady: func(a Addresses) { addresses <- a }}
+	o := ServeOptions{Plan: path, HTTP: "127.0.0.1:0", GRPC: AddressOff, Metrics: "127.0.0.1:0", DrainTimeout: drain, OnReady: func(a Addresses) { addresses <- a }}
 	o.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	for i, s := range servers {
 		o.Servers = append(o.Servers, InstanceServer{Instance: i, URL: s.URL()})

@@ -417,6 +417,9 @@ func (s *servers) shutDown(x *Executor) (*formats.Report, error) {
 	if err := x.Drain(drainCtx); err != nil {
 		s.opt.Log.Warn("not all requests could be finished", "error", err)
 	}
+	if err := s.queue.DrainForwarded(drainCtx); err != nil {
+		s.opt.Log.Warn("not all requests that pass through could be finished", "error", err)
+	}
 	err := x.Close()
 	if s.queue != nil {
 		err = errors.Join(err, s.queue.CloseAll())

@@ -171,8 +171,17 @@ func (s *servedRun) paces() ([]remeasure.Pace, []remeasure.LoadPace, error) {
 	return paces, remeasure.LoadPaces(tables, s.times.Loads), withCode(exitUsage, err)
 }
 
+// namesFile reports whether the served plan names the file at a path.
+func (s *servedRun) namesFile(path, planPath string) bool {
+	info, err := os.Stat(path)
+	return err == nil && slices.ContainsFunc(s.plan.Inputs, func(i formats.Input) bool {
+		named, err := os.Stat(filepath.Join(filepath.Dir(planPath), filepath.FromSlash(i.Path)))
+		return err == nil && os.SameFile(info, named)
+	})
+}
+
 // replaceFile names a changed document as the plan's, in place of the one that was read. It is written beside the plan
-// when that is written. A document of another kind in its place is an error. If the plan goes to standard output, the
+// when that is written, but to no file that the served plan names: that plan stays as it is. A document of another kind in its place is an error. If the plan goes to standard output, the
 // document is in no file.
 func (o *solveOptions) replaceFile(r *inputs.Reader, s *servedRun, role string, doc any) error {
 	text, err := document.Marshal(doc)
@@ -184,7 +193,11 @@ func (o *solveOptions) replaceFile(r *inputs.Reader, s *servedRun, role string, 
 		r.Unnamed = append(r.Unnamed, role+": with what was measured, in no file")
 		return nil
 	}
-	path := strings.TrimSuffix(o.outPath, filepath.Ext(o.outPath)) + "." + role + ".json"
+	stem, ending := strings.TrimSuffix(o.outPath, filepath.Ext(o.outPath)), "."+role+".json"
+	for s.namesFile(stem+ending, o.runningPlan) {
+		stem += ".new"
+	}
+	path := stem + ending
 	if _, err := os.Stat(path); err == nil && kindAt(path) != role {
 		return usageErrorf("%s: found a file there that is no %[2]s, expected none: the %[2]s with what was measured is written to it", path, role)
 	}

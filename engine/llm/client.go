@@ -141,12 +141,14 @@ func (c *Client) Forward(ctx context.Context, path string, body []byte) (*http.R
 	return c.send(ctx, http.MethodPost, path, json.RawMessage(body))
 }
 
-// send sends a request and returns the response, whose body the caller closes. body, if not nil, is sent as JSON. A
-// response with an error status becomes an Error, with the time after which the server wants to be asked again if it
-// names one.
+// send sends a request and returns the response, whose body the caller closes. body, if not nil, is sent as JSON: a
+// json.RawMessage as it is. A response with an error status becomes an Error, with the time after which the server wants
+// to be asked again if it names one.
 func (c *Client) send(ctx context.Context, method, path string, body any) (*http.Response, error) {
 	var content io.Reader
-	if body != nil {
+	if raw, ok := body.(json.RawMessage); ok {
+		content = bytes.NewReader(raw)
+	} else if body != nil {
 		data, err := json.Marshal(body)
 		if err != nil {
 			return nil, fmt.Errorf("asking %s: %w", c.root+path, err)

@@ -36,6 +36,10 @@ type ForwardedRequest struct {
 // not whole.
 func (f *apiHandlers) forward(req *apiRequest, path string) (failure error) {
 	receivedAt := time.Now()
+	if !f.front.passing.Enter() {
+		return httplimit.Unavailable("draining", "the server is shutting down")
+	}
+	defer f.front.passing.Leave()
 	if err := req.holder.BeginRequest(); err != nil {
 		return err
 	}
@@ -78,9 +82,9 @@ func (f *apiHandlers) forward(req *apiRequest, path string) (failure error) {
 // next one may go to another server.
 func parseForwarded(path string, body []byte) (*ForwardedRequest, *httplimit.Error) {
 	var fields struct {
-		Model      string `json:"model"`
-		Previous   any    `json:"previous_response_id"`
-		Background bool   `json:"background"`
+		Model      string          `json:"model"`
+		Previous   json.RawMessage `json:"previous_response_id"`
+		Background bool            `json:"background"`
 	}
 	if err := json.Unmarshal(body, &fields); err != nil {
 		return nil, httplimit.Invalid("", "the body: %v", err)
@@ -88,7 +92,7 @@ func parseForwarded(path string, body []byte) (*ForwardedRequest, *httplimit.Err
 	switch {
 	case fields.Model == "":
 		return nil, httplimit.Invalid("model", "found none, expected the name of a model")
-	case fields.Previous != nil:
+	case fields.Previous != nil && string(fields.Previous) != "null":
 		return nil, httplimit.Invalid("previous_response_id", "each server remembers its own responses alone: send the whole conversation in input")
 	case fields.Background:
 		return nil, httplimit.Invalid("background", "responses are not kept: wait for the answer, or send a completion, which is")

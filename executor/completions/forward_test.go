@@ -79,3 +79,18 @@ func TestForwardedRequestsAreBounded(t *testing.T) {
 	r = start(t, &fake{}, Options{})
 	refuses("", 404, "the servers are those of agents", body)
 }
+
+// A field that is refused is not decoded, so that it takes no memory beside the body's.
+func TestRefusedFieldIsNotDecoded(t *testing.T) {
+	body := []byte(`{"model":"m","previous_response_id":[` + strings.Repeat("{},", 10_000) + `{}]}`)
+	if n := testing.AllocsPerRun(1, func() {
+		if _, refusal := parseForwarded("/v1/responses", body); refusal == nil || refusal.Field != "previous_response_id" {
+			t.Errorf("refusal %v, expected one of previous_response_id", refusal)
+		}
+	}); n > 100 {
+		t.Errorf("%v allocations, expected at most 100", n)
+	}
+	if _, refusal := parseForwarded("/v1/responses", []byte(`{"model":"m","previous_response_id":null}`)); refusal != nil {
+		t.Errorf("refusal %v, expected none of null", refusal)
+	}
+}

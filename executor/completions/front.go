@@ -20,7 +20,8 @@ import (
 type Front struct {
 	opt      Options
 	gate     httplimit.Gate
-	notReady atomic.Bool // its health check answers that it is not ready
+	passing  httplimit.Gate // of requests that pass through to servers, behind gate
+	notReady atomic.Bool    // its health check answers that it is not ready
 	server   *http.Server
 	routes   *http.ServeMux
 
@@ -97,6 +98,10 @@ func (f *Front) Drain(ctx context.Context) error {
 	}
 	return nil
 }
+
+// DrainForwarded refuses requests that would pass through to servers, and waits for those that do. If ctx ends first, it
+// returns an error.
+func (f *Front) DrainForwarded(ctx context.Context) error { return f.passing.Close(ctx) }
 
 // Close ends the front end: it stops the background work, stores the text of answers so far, gives requests without an
 // answer back to the store, so that another process or a later one continues them, and closes the server's connections.

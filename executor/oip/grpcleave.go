@@ -8,13 +8,18 @@ import (
 
 // Leave asks the clients of all connections to connect anew, through a load balancer that sends them elsewhere: each
 // connection is closed when the calls on it have ended. New connections are still accepted. gRPC does not ask single
-// connections, so another server takes the new ones while the first one ends. Before Serve, and after the first call,
-// Leave does nothing.
+// connections, so another server takes the new ones while the first one ends. Before Serve, after Drain or Close, and
+// after the first call, Leave does nothing.
 func (s *GRPCServer) Leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.listener == nil || s.left != nil {
 		return
+	}
+	select {
+	case <-s.stop: // Drain and Close do not see a server that begins after them
+		return
+	default:
 	}
 	s.left = s.server
 	server := s.newServer()

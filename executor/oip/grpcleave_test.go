@@ -77,3 +77,25 @@ func TestLeaveHasClientsConnectAnew(t *testing.T) {
 		t.Error("a call was answered after the end")
 	}
 }
+
+// A server that has ended has no clients to send elsewhere, and nothing runs on.
+func TestLeaveAfterDrain(t *testing.T) {
+	s, cc := startGRPC(t, newFake(t), Options{})
+	if _, err := oippb.NewGRPCInferenceServiceClient(cc).ServerLive(t.Context(), &oippb.ServerLiveRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.Leave()
+	ended := make(chan struct{})
+	go func() {
+		s.serving.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(time.Second):
+		t.Error("a server runs after the end")
+	}
+}

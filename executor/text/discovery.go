@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"inferplan/engine/llm"
 	"inferplan/executor/series"
 )
 
@@ -206,6 +207,18 @@ func (d *Discovery) series() prometheus.Collector {
 	})
 }
 
+// serverIdentity is what one server has in common in all ways to write its address, which may end in a slash or /v1.
+type serverIdentity struct{ address, model string }
+
+// identity returns the identity of a server.
+func (s *InstanceServer) identity() serverIdentity {
+	c, err := llm.New(s.URL)
+	if err != nil {
+		return serverIdentity{s.URL, s.Model}
+	}
+	return serverIdentity{c.Address(), s.Model}
+}
+
 // placeServers returns which server is whose, ascending by instance and model, and the addresses of those that stand
 // by. fixed stay where they are. A server that is offered still keeps its instance of before, if the plan has it. The
 // others take the first instances that have no server, those that may take the fewest first. A server of all models
@@ -218,15 +231,14 @@ func placeServers(offers []ServerOffer, fixed, before []InstanceServer, instance
 		})
 	}
 
-	// Each address counts once for a model. Those with few instances to choose from come first.
-	type identity struct{ url, model string }
-	known := map[identity]bool{}
-	for _, s := range fixed {
-		known[identity{s.URL, s.Model}] = true
+	// Each server counts once for a model. Those with few instances to choose from come first.
+	known := map[serverIdentity]bool{}
+	for i := range fixed {
+		known[fixed[i].identity()] = true
 	}
 	var open []ServerOffer
 	for _, o := range offers {
-		if id := (identity{o.Server.URL, o.Server.Model}); !known[id] {
+		if id := o.Server.identity(); !known[id] {
 			known[id] = true
 			open = append(open, o)
 		}

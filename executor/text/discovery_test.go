@@ -34,6 +34,7 @@ func TestServersTakeInstancesWithout(t *testing.T) {
 		{"beyond the plan", "", "", "9=http://a 2-9=http://b", "2=http://b", "http://a"},
 		{"a server a model", "", "", "0/m=http://a 0/n=http://b http://c 0/m=http://d", "0/m=http://a 0/n=http://b 1=http://c", "http://d"},
 		{"named twice", "0=http://f", "", "http://f http://a http://a", "0=http://f 1=http://a", ""},
+		{"named in several ways", "0=http://f/v1", "", "http://f http://a http://a/ http://a/v1 http://a/v1/", "0=http://f/v1 1=http://a", ""},
 		{"an instance that the plan has no more", "", "7=http://a", "http://a", "0=http://a", ""},
 		{"another range than before", "", "0=http://a", "1-2=http://a", "1=http://a", ""},
 	} {
@@ -111,6 +112,7 @@ func TestServerFileIsRead(t *testing.T) {
 		"3-1=http://a":                           "servers:1: 3-1=http://a: expected URL",
 		"-1=http://a":                            "servers:1: -1=http://a: expected URL",
 		"# two\nhttp://a\n\n0=http://a":          "servers:4: found http://a, which line 2 has, too",
+		"http://a\nhttp://a/v1/":                 "servers:2: found http://a/v1/, which line 1 has, too",
 		"dns+http://a":                           "servers:1: found dns+http://a, expected http:// or https://",
 		strings.Repeat("#", maxServerFile) + "#": "found 1048577 bytes",
 	} {

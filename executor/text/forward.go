@@ -42,6 +42,16 @@ func (q *Queues) Forward(ctx context.Context, request *completions.ForwardedRequ
 	return resp, err
 }
 
+// loadedTimeout bounds the wait for a server that is asked which models it has in memory.
+const loadedTimeout = 5 * time.Second
+
+// loadedWithin returns the models that a server has in memory. One that does not say so within the timeout is gone.
+func loadedWithin(ctx context.Context, timeout time.Duration, s *llm.Server) ([]string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, &llm.Error{Kind: llm.ErrGone, Text: fmt.Sprintf("no answer for %v", timeout)})
+	defer cancel()
+	return s.Loaded(ctx)
+}
+
 // tryServers asks the servers for an answer, one after the other, until one gives one or refuses the request. See
 // Forward.
 func (q *Queues) tryServers(ctx context.Context, request *completions.ForwardedRequest) (*http.Response, error) {
@@ -49,7 +59,7 @@ func (q *Queues) tryServers(ctx context.Context, request *completions.ForwardedR
 	var unloaded, lacking, failed int // servers without the model in memory, without the path, and full or gone
 	for i, turn := 0, int(q.forwardTurn.Add(1)); i < len(servers); i++ {
 		s := servers[(turn+i)%len(servers)]
-		loaded, err := s.Loaded(ctx)
+		loaded, err := loadedWithin(ctx, loadedTimeout, s)
 		if err == nil && !slices.Contains(loaded, request.Model) {
 			unloaded++
 			continue

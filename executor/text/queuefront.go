@@ -101,6 +101,14 @@ func (f *Front) StopPlanning() {
 	}
 }
 
+// DrainForwarded refuses requests that would pass through to servers, and waits for those that do, until ctx ends.
+func (f *Front) DrainForwarded(ctx context.Context) error {
+	if f == nil {
+		return nil
+	}
+	return f.Front.DrainForwarded(ctx)
+}
+
 // CloseAll ends the front end after the executor. Requests without a result stay in the store.
 func (f *Front) CloseAll() error {
 	f.queues.Wait()

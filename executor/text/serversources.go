@@ -112,7 +112,7 @@ func (f *ServerFile) read() ([]byte, error) {
 // parse returns the servers of the file's lines.
 func (f *ServerFile) parse(data []byte) ([]ServerOffer, error) {
 	out := []ServerOffer{}
-	lines := map[string]int{}
+	lines := map[serverIdentity]int{}
 	for i, line := range strings.Split(string(data), "\n") {
 		line = strings.TrimSpace(line)
 		if line == "" || strings.HasPrefix(line, "#") {
@@ -122,14 +122,14 @@ func (f *ServerFile) parse(data []byte) ([]ServerOffer, error) {
 		if isName {
 			err = fmt.Errorf("found %s, expected http:// or https://: a name whose addresses are watched is given by --server", line)
 		}
-		address := o.Server.Model + " " + o.Server.URL
-		if err == nil && lines[address] > 0 {
-			err = fmt.Errorf("found %s, which line %d has, too: expected each server once", o.Server.URL, lines[address])
+		id := o.Server.identity()
+		if err == nil && lines[id] > 0 {
+			err = fmt.Errorf("found %s, which line %d has, too: expected each server once", o.Server.URL, lines[id])
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", f.path, i+1, err)
 		}
-		lines[address], o.Server.Key = i+1, f.key
+		lines[id], o.Server.Key = i+1, f.key
 		out = append(out, o)
 	}
 	return out, nil
@@ -142,6 +142,10 @@ type ServerName struct {
 	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
+// nameResolver answers with an error if one of the questions for IPv4 and IPv6 addresses fails. Others answer with the
+// addresses of one kind then.
+var nameResolver = &net.Resolver{PreferGo: true, StrictErrors: true}
+
 // NewServerName returns the source of a server that ParseServerOffer calls a name. key is the bearer token for all.
 func NewServerName(o ServerOffer, key string) (*ServerName, error) {
 	u, err := url.Parse(o.Server.URL)
@@ -149,7 +153,7 @@ func NewServerName(o ServerOffer, key string) (*ServerName, error) {
 		return nil, err
 	}
 	o.Server.Key = key
-	return &ServerName{offer: o, url: u, lookup: net.DefaultResolver.LookupNetIP}, nil
+	return &ServerName{offer: o, url: u, lookup: nameResolver.LookupNetIP}, nil
 }
 
 // String implements ServerSource.

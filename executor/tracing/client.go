@@ -3,6 +3,7 @@ package tracing
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -26,18 +27,22 @@ type client struct {
 const sendTimeout = 10 * time.Second
 
 // newClient returns a client for an address. headers are those of the variable OTEL_EXPORTER_OTLP_HEADERS: KEY=VALUE,
-// with commas between, percent-encoded.
+// with commas between, percent-encoded. They may be secret, so that the error does not show them.
 func newClient(url, headers string) (*client, error) {
-	c := &client{url: url, headers: map[string]string{}, http: http.Client{Timeout: sendTimeout}}
+	c := &client{url: url, headers: map[string]string{}, http: http.Client{Timeout: sendTimeout, CheckRedirect: refuseRedirect}}
 	list, err := baggage.Parse(headers)
 	if err != nil {
-		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_HEADERS: expected KEY=VALUE, with commas between: %w", err)
+		return nil, errors.New("OTEL_EXPORTER_OTLP_HEADERS: expected KEY=VALUE, with commas between, percent-encoded: a space is %20")
 	}
 	for _, member := range list.Members() {
 		c.headers[member.Key()] = member.Value()
 	}
 	return c, nil
 }
+
+// refuseRedirect is the HTTP client's rule for redirects: it follows none, because the headers are only for the collector
+// that the user named.
+func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // Start implements otlptrace.Client.
 func (c *client) Start(context.Context) error { return nil }

@@ -143,8 +143,29 @@ func TestNewRefuses(t *testing.T) {
 			t.Errorf("%s: %v", address, err)
 		}
 	}
-	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "nothing")
-	if _, err := New(t.Context(), "http://h", "1", slog.Default()); err == nil || !strings.Contains(err.Error(), "OTEL_EXPORTER_OTLP_HEADERS") {
-		t.Error(err)
+	// The value of a variable may be a secret.
+	for _, value := range []string{"secret", "authorization=Bearer secret", "=secret", "a=%secret"} {
+		t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", value)
+		if _, err := New(t.Context(), "http://h", "1", slog.Default()); err == nil || !strings.Contains(err.Error(), "OTEL_EXPORTER_OTLP_HEADERS") || strings.Contains(err.Error(), "ecret") {
+			t.Errorf("%s: %v", value, err)
+		}
+	}
+}
+
+// Headers, which may have a key, are for the collector that was named: no redirect is followed.
+func TestRedirectIsNotFollowed(t *testing.T) {
+	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=secret")
+	other := newCollector(t, http.StatusOK)
+	s := httptest.NewServer(http.RedirectHandler(other.url, http.StatusTemporaryRedirect))
+	t.Cleanup(s.Close)
+	var log bytes.Buffer
+	tracer, err := New(t.Context(), s.URL, "1", slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tracer.BeginRequest("http", "m", Parent{}, time.Now()).End(nil)
+	err = tracer.Close(t.Context())
+	if got := log.String(); other.header != nil || !strings.Contains(got, "307 Temporary Redirect") {
+		t.Errorf("%v, log %s, sent on: %v", err, got, other.header)
 	}
 }

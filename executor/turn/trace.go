@@ -68,7 +68,7 @@ func (b *Batch) TraceHop(startedAt, endedAt time.Duration) {
 
 // traceAnswer hands what a job has done to its trace.
 func (c *Core) traceAnswer(j *Job) {
-	at := c.Loop.Epoch().Add
+	at := time.Now().Add(-c.Loop.Now()).Add // the epoch has the wall clock of the start, which may have been set since
 	progress := tracing.Progress{ArrivedAt: at(j.ArrivedAt)}
 	for _, r := range j.runs {
 		b := r.batch
