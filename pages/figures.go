@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -57,6 +58,18 @@ func Rows(name string, r *formats.Report) []Row {
 		rows = append(rows, Row{name, m.Key(), m.SLOUS, m.OfferedRPS, m.Counts, m.Latency})
 	}
 	return rows
+}
+
+// ModelClasses returns the models of reports, each once, in the order of the reports.
+func ModelClasses(reports []*formats.Report) (out []formats.ModelClass) {
+	for _, r := range reports {
+		for i := range r.Models {
+			if key := r.Models[i].Key(); !slices.Contains(out, key) {
+				out = append(out, key)
+			}
+		}
+	}
+	return out
 }
 
 // WriteCSV writes the figures of reports as CSV, a line for all models of a report and one for each model.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -96,5 +97,26 @@ func TestShortestTraceIsDrawn(t *testing.T) {
 	}
 	if _, err := pages.ReportPage(nil, []pages.Run{{Name: "a", Report: &formats.Report{}, Timeline: timeline}}, pages.Table{}, nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// The page shows models that only a later report has.
+func TestModelsOfLaterReportsAreShown(t *testing.T) {
+	model := func(name string) *formats.Report {
+		counts, latency := formats.Counts{Requests: 1, Completed: 1, Attainment: 1}, formats.LatencySummary{P50US: 1e6, P90US: 1e6, P95US: 1e6, P99US: 1e6}
+		return &formats.Report{Counts: counts, Latency: latency, Models: []formats.ModelReport{{Model: name, SLOUS: 2e6, Counts: counts, Latency: latency}}}
+	}
+	p, err := pages.ReportPage(nil, []pages.Run{{Name: "x", Report: model("a")}, {Name: "y", Report: model("later")}}, pages.Table{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var titles []string
+	for _, s := range p.Sections {
+		for _, picture := range s.Pictures {
+			titles = append(titles, picture.Title)
+		}
+	}
+	if !slices.Contains(titles, "later") {
+		t.Errorf("found the pictures %q", titles)
 	}
 }

@@ -17,7 +17,7 @@ import (
 // to be said about them, and plan is what ran, or nil.
 func ReportPage(plan *formats.Plan, runs []Run, comparison Table, lines []string) (*Page, error) {
 	names := runNames(runs)
-	reports := document.Map(runs, func(r *Run) *formats.Report { return r.Report })
+	reports := reportsOf(runs)
 	p := &Page{Title: strings.Join(names, " against "), Sentence: Sentence(names, reports), Lines: lines}
 	for _, section := range []func(*formats.Plan, []Run) (Section, error){
 		func(_ *formats.Plan, runs []Run) (Section, error) { return comparisonSection(runs, comparison) },
@@ -40,6 +40,11 @@ func runNames(runs []Run) []string {
 	return document.Map(runs, func(r *Run) string { return r.Name })
 }
 
+// reportsOf returns the reports of runs.
+func reportsOf(runs []Run) []*formats.Report {
+	return document.Map(runs, func(r *Run) *formats.Report { return r.Report })
+}
+
 // PlanSection says what runs where. It is empty without a plan.
 func PlanSection(plan *formats.Plan) Section {
 	if plan == nil {
@@ -48,9 +53,9 @@ func PlanSection(plan *formats.Plan) Section {
 	return Section{Title: "What runs where", Text: "A bar is a group of devices on which the same parts run, with their shares of each device. Busy is the planned rate over what the part could carry.", Devices: DeviceRows(plan)}
 }
 
-// keys returns the models of the first report, and before them all models together if there are several.
+// keys returns the models of all reports, and before them all models together if there are several.
 func keys(runs []Run) []formats.ModelClass {
-	out := document.Map(runs[0].Report.Models, func(m *formats.ModelReport) formats.ModelClass { return m.Key() })
+	out := ModelClasses(reportsOf(runs))
 	if len(out) > 1 {
 		out = append([]formats.ModelClass{{}}, out...)
 	}
@@ -148,19 +153,22 @@ const shownModels = 12
 
 func latencySection(_ *formats.Plan, runs []Run) (Section, error) {
 	s := Section{Title: "Latency", Text: "The share of the answers that is at least as fast. The dashed line is the SLO."}
-	models := runs[0].Report.Models
+	models := ModelClasses(reportsOf(runs))
 	if len(models) > shownModels {
 		s.Text += fmt.Sprintf(" The first %d of %d models.", shownModels, len(models))
 		models = models[:shownModels]
 	}
-	for i := range models {
-		panel := picture.Panel{Vertical: "ms", FromZero: true, Limit: millis(models[i].SLOUS)}
+	for _, key := range models {
+		panel := picture.Panel{Vertical: "ms", FromZero: true}
 		for k := range runs {
-			if points := runs[k].latencies(models[i].Key()); len(points) > 0 {
+			if row := findRow(&runs[k], key); row != nil && panel.Limit == 0 {
+				panel.Limit = millis(row.SLO)
+			}
+			if points := runs[k].latencies(key); len(points) > 0 {
 				panel.Lines = append(panel.Lines, picture.Line{Name: runs[k].Name, Points: points, Marks: len(points) < 10})
 			}
 		}
-		pictures, err := newPicture(models[i].Key().String(), picture.Figure{Legend: runNames(runs), Ticks: percentileTicks, Panels: []picture.Panel{panel}})
+		pictures, err := newPicture(key.String(), picture.Figure{Legend: runNames(runs), Ticks: percentileTicks, Panels: []picture.Panel{panel}})
 		if err != nil {
 			return s, err
 		}

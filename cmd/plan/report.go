@@ -157,7 +157,8 @@ func comparisonTable(names []string, reports []*formats.Report) pages.Table {
 	}
 
 	// If there are several models, the first rows sum up all of them.
-	if len(reference.Models) > 1 {
+	keys := pages.ModelClasses(reports)
+	if len(keys) > 1 {
 		for j, r := range reports {
 			label, ref := "all", (*formats.LatencySummary)(nil)
 			if j > 0 {
@@ -172,22 +173,20 @@ func comparisonTable(names []string, reports []*formats.Report) pages.Table {
 	}
 
 	// Then every model has a row for each report.
-	for i := range reference.Models {
-		m := &reference.Models[i]
+	for _, key := range keys {
+		m := findModel(reference, key)
+		label := key.String()
 		for j, r := range reports {
-			x := findModel(r, m.Key())
+			x := findModel(r, key)
 			if x == nil {
 				continue
 			}
-			label := ""
-			if j == 0 {
-				label = m.Key().String()
+			if j > 0 && m != nil {
+				row(label, reportName(names[j]), x.SLOUS, x.Counts, x.Latency, x.OfferedRPS, &m.Latency, m.Attainment)
+			} else {
+				row(label, reportName(names[j]), x.SLOUS, x.Counts, x.Latency, x.OfferedRPS, nil, 0)
 			}
-			var ref *formats.LatencySummary
-			if j > 0 {
-				ref = &m.Latency
-			}
-			row(label, reportName(names[j]), x.SLOUS, x.Counts, x.Latency, x.OfferedRPS, ref, m.Attainment)
+			label = "" // the rows below are of the same model
 		}
 	}
 	return pages.Table{Align: "llrrrrrrrrrrr", Header: []string{

@@ -45,3 +45,15 @@ func TestNothingAnsweredHasNoLatency(t *testing.T) {
 		t.Errorf("found %q", rows)
 	}
 }
+
+// A model that only a later report has is in the table, without differences.
+func TestModelsOfLaterReportsAreShown(t *testing.T) {
+	reports := []*formats.Report{{Models: []formats.ModelReport{{Model: "a"}}}, {Models: []formats.ModelReport{{Model: "b"}, {Model: "a"}}}}
+	var got []string
+	for _, row := range comparisonTable([]string{"x.json", "y.json"}, reports).Rows {
+		got = append(got, row[0]+"|"+row[1]+"|"+row[5])
+	}
+	if want := []string{"all|x|", "|y|+0.00 pt", "a|x|", "|y|+0.00 pt", "b|y|"}; !slices.Equal(got, want) {
+		t.Errorf("found %q, expected %q", got, want)
+	}
+}

@@ -41,9 +41,12 @@ func (o *reportOptions) flags(cmd *cobra.Command) {
 
 // check checks the flags before any file is read. reports is the number of reports.
 func (o *reportOptions) check(p *printer, reports int) error {
-	for name, files := range map[string][]string{"outcomes": o.outcomes, "chrome-trace": o.traces} {
-		if len(files) > reports {
-			return usageErrorf("--%s: found %d files, expected at most one for each of %s", name, len(files), countOf(reports, "report"))
+	for _, f := range []struct {
+		name  string
+		files []string
+	}{{"outcomes", o.outcomes}, {"chrome-trace", o.traces}} {
+		if len(f.files) > reports {
+			return usageErrorf("--%s: found %d files, expected at most one for each of %s", f.name, len(f.files), countOf(reports, "report"))
 		}
 	}
 	if o.html == "" && len(o.outcomes)+len(o.traces)+len(o.plan) > 0 && o.format != "markdown" {
@@ -164,7 +167,8 @@ func planPage(plan *formats.Plan) *pages.Page {
 // writeDiffPage writes the page about the differences between two documents: with what runs where if they are plans, and with
 // the pictures of plan report if they are reports.
 func writeDiffPage(p *printer, path, a, b string, d *diff.Result) error {
-	page := &pages.Page{Title: reportName(a) + " against " + reportName(b), Sentence: d.Summary}
+	names := []string{a, b}
+	page := &pages.Page{Title: runName(names, 0) + " against " + runName(names, 1), Sentence: d.Summary}
 	switch {
 	case d.Empty():
 		page.Sentence = "There is no difference."
@@ -179,7 +183,7 @@ func writeDiffPage(p *printer, path, a, b string, d *diff.Result) error {
 		s := &page.Sections[len(page.Sections)-1]
 		s.Lines = append(s.Lines, c.String())
 	}
-	sections, err := comparedSections([]string{a, b})
+	sections, err := comparedSections(names)
 	if err != nil {
 		return err
 	}
@@ -191,13 +195,13 @@ func writeDiffPage(p *printer, path, a, b string, d *diff.Result) error {
 func comparedSections(paths []string) (sections []pages.Section, err error) {
 	switch kindAt(paths[0]) {
 	case formats.KindPlan:
-		for _, path := range paths {
+		for i, path := range paths {
 			plan, err := readPlan(path)
 			if err != nil {
 				return nil, err
 			}
 			s := pages.PlanSection(plan)
-			s.Title += " in " + reportName(path)
+			s.Title += " in " + runName(paths, i)
 			sections = append(sections, s)
 		}
 	case formats.KindReport:
