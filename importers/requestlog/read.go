@@ -94,7 +94,7 @@ func ReadFiles(paths []string, o Options) (*Log, error) {
 // headBytes is how much of a file is looked at, unless its first line is longer.
 const headBytes = 1 << 16
 
-// byteOrderMark is what some tools put before a text in UTF-8.
+// byteOrderMark is put before a text in UTF-8 by some tools.
 var byteOrderMark = []byte("\ufeff")
 
 // Read reads a file of requests of another tool. It returns nil if the file is none that is known; f has then lost
