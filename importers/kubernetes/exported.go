@@ -63,7 +63,7 @@ func (c *cluster) planOf(server *workload) (*plan, error) {
 	}
 	texts := slices.Clone(c.plans)
 	name, key := configMapOf(server, file)
-	if config := c.find("ConfigMap", server.namespace, name); config != nil && name != "" {
+	if config := c.find("", "ConfigMap", server.namespace, name); config != nil && name != "" {
 		for label, text := range config.field("data").labels() {
 			if label == key {
 				texts = append(texts, plan{config.file + ": " + config.String() + ": data." + key, text})

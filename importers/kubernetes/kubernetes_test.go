@@ -80,8 +80,9 @@ func TestPodsOfTriton(t *testing.T) {
 		"no pods":                    {deployment("0", all, "cpu: 2", ""), "deployment/d has no pods"},
 		"a label of the user":        {deployment("1", all, "nvidia.com/gpu: 1", "nodeSelector: {pool: x},"), "T4-0 a all b on host; "},
 		"models by name in a shell":  {strings.Replace(deployment("1", `-c, "cd /; PATH=\"$PATH:/x\" bin/tritonserver --model-repository /m --model-control-mode explicit --load-model b; exit"`, "cpu: 2", ""), "args:", "command: [/bin/bash], args:", 1), "cpu-2-0 b on host; "},
-		"what made it says nothing":  {"{apiVersion: serving.kserve.io/v1beta1, kind: InferenceService, metadata: {name: i}, spec: {predictor: {model: {}}}}\n---\n" + strings.Replace(deployment("1", all, "cpu: 2", ""), "name: d}", "name: d, ownerReferences: [{kind: InferenceService, name: i}]}", 1), "cpu-2-0 a all b on host; inferenceservice/i does not say its containers: what it runs is read of the objects that it makes, if they are among the files"},
-		"a pod whose owner is there": {`{apiVersion: v1, kind: List, items: [` + deployment("1", all, "cpu: 2", "") + `, {apiVersion: v1, kind: Pod, metadata: {name: p, ownerReferences: [{kind: ReplicaSet, name: d-1}]}, spec: {containers: [{image: tritonserver}]}}]}`, "cpu-2-0 a all b on host; "},
+		"what made it says nothing":  {"{apiVersion: serving.kserve.io/v1beta1, kind: InferenceService, metadata: {name: i}, spec: {predictor: {model: {}}}}\n---\n" + strings.Replace(deployment("1", all, "cpu: 2", ""), "name: d}", "name: d, ownerReferences: [{apiVersion: serving.kserve.io/v1beta1, kind: InferenceService, name: i}]}", 1), "cpu-2-0 a all b on host; inferenceservice/i does not say its containers: what it runs is read of the objects that it makes, if they are among the files"},
+		"services of two groups":     {"{apiVersion: v1, kind: Service, metadata: {name: d}}\n---\n{apiVersion: serving.knative.dev/v1, kind: Service, metadata: {name: d}}\n---\n" + deployment("1", all, "cpu: 2", ""), "cpu-2-0 a all b on host; "},
+		"a pod whose owner is there": {`{apiVersion: v1, kind: List, items: [` + deployment("1", all, "cpu: 2", "") + `, {apiVersion: v1, kind: Pod, metadata: {name: p, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: d-1}]}, spec: {containers: [{image: tritonserver}]}}]}`, "cpu-2-0 a all b on host; "},
 	} {
 		if got, err := serversOf(c.text, dir, kindLabel{"T4", "pool", "x"}); err != nil || got != c.expected {
 			t.Errorf("%s: %s, %v\nwant %s", name, got, err, c.expected)
@@ -117,7 +118,8 @@ func TestManifestErrors(t *testing.T) {
 		"no such model":     {deployment("1", "--model-store=/m, --model-control-mode=explicit, --load-model=z", "cpu: 2", ""), `found the model "z", which deployment/d loads`},
 		"daemons":           {strings.Replace(deployment("1", all, "cpu: 2", ""), "Deployment", "DaemonSet", 1), "status.desiredNumberScheduled: found nothing"},
 		"two in a pod":      {"{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{image: tritonserver}, {image: ollama/ollama}]}}", "spec.containers[1]: found Ollama beside Triton, expected one model server in a pod"},
-		"unread kinds":      {"{apiVersion: batch/v1, kind: Job, metadata: {name: j}, spec: {template: {spec: {containers: [{image: vllm/vllm-openai}]}}}}", "found job/j, which runs vLLM, expected objects of the kinds Deployment, StatefulSet"},
+		"unread kinds":      {"{apiVersion: batch/v1, kind: Job, metadata: {name: j}, spec: {template: {spec: {containers: [{image: vllm/vllm-openai}]}}}}", "found job.batch/j, which runs vLLM, expected objects of the kinds Deployment.apps, StatefulSet.apps"},
+		"another group":     {strings.Replace(deployment("1", all, "cpu: 2", ""), "apps/v1", "example.com/v1", 1), "found deployment.example.com/d, which runs Triton, expected objects of the kinds Deployment.apps"},
 	} {
 		_, err := serversOf(c.text, dir)
 		if err == nil || !strings.Contains(err.Error(), c.expected) {
@@ -252,7 +254,7 @@ func TestServedPlans(t *testing.T) {
 		"file: configmap/p: data.plan.json":                                             servedText("{}", worker("L4", 9, 1)),
 		"found plan worker L4 0, expected":                                              servedText(string(text), worker("L4", 9, 0)),
 		"no plan of statefulset/s, expected its document\n  hint: give the ConfigMap q": strings.Replace(servedText(string(text), worker("L4", 9, 1)), "configMap: {name: p}", "configMap: {name: q}", 1),
-		"statefulset/s and statefulset/t, which both serve a plan":                      servedText(string(text), `{apiVersion: v1, kind: StatefulSet, metadata: {name: t}, spec: {template: {spec: {containers: [{command: [plan, serve]}]}}}}`),
+		"statefulset/s and statefulset/t, which both serve a plan":                      servedText(string(text), `{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: t}, spec: {template: {spec: {containers: [{command: [plan, serve]}]}}}}`),
 		"spec.replicas: found 0, expected a server that runs":                           strings.Replace(servedText(string(text), worker("L4", 9, 1)), "replicas: 2", "replicas: 0", 1),
 	} {
 		if _, err := readServed(text); err == nil || !strings.Contains(err.Error(), expected) {

@@ -17,28 +17,45 @@ import (
 // object is an object of Kubernetes.
 type object struct {
 	value
+	group                 string // of its API; empty for the core
 	kind, namespace, name string
 }
+
+// groupOf returns the group of an apiVersion, such as apps of apps/v1, or "" for the core's v1.
+func groupOf(apiVersion string) string {
+	group, _, ok := strings.Cut(apiVersion, "/")
+	if !ok {
+		return ""
+	}
+	return group
+}
+
+// qualified returns a kind as kubectl tells it from those of the same name: Deployment.apps.
+func qualified(kind, group string) string { return strings.TrimSuffix(kind+"."+group, ".") }
 
 // String returns the object as kubectl calls it.
 func (o *object) String() string { return strings.ToLower(o.kind) + "/" + o.name }
 
 // podKind is a kind of objects that have pods.
 type podKind struct {
+	group    string
 	kind     string
 	spec     string // path of the specification of a pod
 	replicas string // path of their number; empty if it is one
 	required bool   // the number has no default
 }
 
+// appsGroup is the group of the kinds that keep pods running.
+const appsGroup = "apps"
+
 // podKinds are the kinds of which pods are read. Replicas are one by default.
 var podKinds = []podKind{
-	{kind: "Deployment", spec: "spec.template.spec", replicas: "spec.replicas"},
-	{kind: "StatefulSet", spec: "spec.template.spec", replicas: "spec.replicas"},
-	{kind: "ReplicaSet", spec: "spec.template.spec", replicas: "spec.replicas"},
-	{kind: "DaemonSet", spec: "spec.template.spec", replicas: "status.desiredNumberScheduled", required: true},
+	{group: appsGroup, kind: "Deployment", spec: "spec.template.spec", replicas: "spec.replicas"},
+	{group: appsGroup, kind: "StatefulSet", spec: "spec.template.spec", replicas: "spec.replicas"},
+	{group: appsGroup, kind: "ReplicaSet", spec: "spec.template.spec", replicas: "spec.replicas"},
+	{group: appsGroup, kind: "DaemonSet", spec: "spec.template.spec", replicas: "status.desiredNumberScheduled", required: true},
 	{kind: "Pod", spec: "spec"},
-	{kind: "InferenceService", spec: "spec.predictor", replicas: "spec.predictor.minReplicas"},
+	{group: "serving.kserve.io", kind: "InferenceService", spec: "spec.predictor", replicas: "spec.predictor.minReplicas"},
 }
 
 // cluster has the objects of files of manifests.
@@ -113,7 +130,7 @@ func (c *cluster) addDocument(d value, text string) {
 
 // addManifest adds an object, or the objects of a list.
 func (c *cluster) addManifest(d value, inList bool) error {
-	o := &object{d, d.field("kind").text(), d.field("metadata.namespace").text(), d.field("metadata.name").text()}
+	o := &object{d, groupOf(d.field("apiVersion").text()), d.field("kind").text(), d.field("metadata.namespace").text(), d.field("metadata.name").text()}
 	if o.err != nil {
 		return o.err
 	}
@@ -139,7 +156,7 @@ func (c *cluster) addManifest(d value, inList bool) error {
 	case o.name == "":
 		return d.field("metadata.name").fail("nothing", "the name of the "+o.kind, "")
 	}
-	if other := c.find(o.kind, o.namespace, o.name); other != nil {
+	if other := c.find(o.group, o.kind, o.namespace, o.name); other != nil {
 		return d.fail(o.String()+", which is also in "+other.file, "each object once", "give either the manifests or what kubectl prints")
 	}
 	c.objects = append(c.objects, o)
@@ -156,9 +173,11 @@ func (c *cluster) noteChanges(d value) error {
 	return d.err
 }
 
-// find returns the object of a kind and name, or nil.
-func (c *cluster) find(kind, namespace, name string) *object {
-	i := slices.IndexFunc(c.objects, func(o *object) bool { return o.kind == kind && o.namespace == namespace && o.name == name })
+// find returns the object of a group, kind and name, or nil.
+func (c *cluster) find(group, kind, namespace, name string) *object {
+	i := slices.IndexFunc(c.objects, func(o *object) bool {
+		return o.group == group && o.kind == kind && o.namespace == namespace && o.name == name
+	})
 	if i < 0 {
 		return nil
 	}
@@ -219,7 +238,7 @@ func (c *cluster) workloads() (list []*workload, err error) {
 
 // podKind returns how pods of the object are read, or nil if they are not.
 func (o *object) podKind() *podKind {
-	return document.First(podKinds, func(k *podKind) bool { return k.kind == o.kind })
+	return document.First(podKinds, func(k *podKind) bool { return k.kind == o.kind && k.group == o.group })
 }
 
 // hasContainers reports whether the object says which containers its pods have.
@@ -232,11 +251,11 @@ func (o *object) hasContainers() bool {
 // between a Deployment and its pods need not be among them.
 func (c *cluster) hasController(o *object) bool {
 	for _, owner := range o.field("metadata.ownerReferences").items() {
-		kind, name := owner.field("kind").text(), owner.field("name").text()
-		if maker := c.find(kind, o.namespace, name); maker != nil && maker.hasContainers() {
+		group, kind, name := groupOf(owner.field("apiVersion").text()), owner.field("kind").text(), owner.field("name").text()
+		if maker := c.find(group, kind, o.namespace, name); maker != nil && maker.hasContainers() {
 			return true
 		}
-		if i := strings.LastIndexByte(name, '-'); kind == "ReplicaSet" && i > 0 && c.find("Deployment", o.namespace, name[:i]) != nil {
+		if i := strings.LastIndexByte(name, '-'); group == appsGroup && kind == "ReplicaSet" && i > 0 && c.find(appsGroup, "Deployment", o.namespace, name[:i]) != nil {
 			return true
 		}
 	}
@@ -275,8 +294,8 @@ func (o *object) checkUnreadKind() error {
 	if e == nil {
 		return o.err
 	}
-	kinds := document.Map(podKinds, func(k *podKind) string { return k.kind })
-	return o.fail(o.String()+", which runs "+e.name, "objects of the kinds "+document.List(kinds), "leave it out of the files, or give its pods: kubectl get pods -o yaml")
+	kinds := document.Map(podKinds, func(k *podKind) string { return qualified(k.kind, k.group) })
+	return o.fail(strings.ToLower(qualified(o.kind, o.group))+"/"+o.name+", which runs "+e.name, "objects of the kinds "+document.List(kinds), "leave it out of the files, or give its pods: kubectl get pods -o yaml")
 }
 
 // engineBelow returns the model server of a container anywhere in a value, or nil.

@@ -48,3 +48,11 @@ func (o *Flags) Options() (Options, error) {
 	}
 	return out, nil
 }
+
+// CheckOwnLayout returns an error if a flag was typed that is about files of other tools alone.
+func CheckOwnLayout(f *pflag.FlagSet) error {
+	if f.Changed("path") {
+		return usage.Errorf("--path: expected an access log, whose requests have paths")
+	}
+	return nil
+}

@@ -53,6 +53,12 @@ type Options struct {
 	Seed  uint64  // of what is drawn: times within a second or an interval
 }
 
+// NameOf returns the name of the model that a request asks for. name is what the file says, which may be empty.
+func (o *Options) NameOf(name string) string {
+	name = cmp.Or(o.Model, name)
+	return cmp.Or(o.Renamed[name], name)
+}
+
 // DefaultPath matches the paths under which models are served: the Open Inference Protocol, TensorFlow Serving,
 // TorchServe, SageMaker and Azure OpenAI.
 const DefaultPath = `/v[12]/models/([^/:?]+)(?:/versions/[^/?]+)?(?:/infer|/generate|/generate_stream|:predict)|/predictions/([^/?]+)|/endpoints/([^/?]+)/invocations|/openai/deployments/([^/?]+)/`
@@ -88,7 +94,7 @@ func ReadFiles(paths []string, o Options) (*Log, error) {
 // headBytes is how much of a file is looked at, unless its first line is longer.
 const headBytes = 1 << 16
 
-// byteOrderMark is what some tools put before a text in UTF-8.
+// byteOrderMark is put before a text in UTF-8 by some tools.
 var byteOrderMark = []byte("\ufeff")
 
 // Read reads a file of requests of another tool. It returns nil if the file is none that is known; f has then lost
@@ -154,10 +160,7 @@ func (b *builder) finish(name string) (*Log, error) {
 		b.order(seeded.New(b.options.Seed, "requestlog"))
 	}
 	for i := range b.log.Requests {
-		q := &b.log.Requests[i]
-		if renamed, ok := b.options.Renamed[q.Model]; ok {
-			q.Model = renamed
-		}
+		b.log.Requests[i].Model = b.options.NameOf(b.log.Requests[i].Model)
 	}
 	return b.log, nil
 }

@@ -1,12 +1,16 @@
 package trace
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 
 	"inferplan/formats/arrivals"
+	"inferplan/formats/csvfile"
 	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 	"inferplan/formats/usage"
@@ -100,7 +104,14 @@ func (o *traceImport) open(r *importers.Run) (src arrivals.Source, columns, mode
 	if !(o.Scale > 0) {
 		return nil, nil, nil, fmt.Errorf("--scale %v: expected more than 0", o.Scale)
 	}
-	models = []string{o.requests.Model}
+	if o.End < 0 {
+		return nil, nil, nil, usage.Errorf("--duration %v: expected more than 0", o.End)
+	}
+	options, err := o.requests.Options()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	models = []string{options.NameOf("")}
 	if o.requests.Model != "" {
 		columns = []string{"model"}
 	}
@@ -108,10 +119,17 @@ func (o *traceImport) open(r *importers.Run) (src arrivals.Source, columns, mode
 		return nil, nil, nil, usage.Errorf("--counts: found %d files, expected one", len(r.Args))
 	}
 	if o.Interval != 0 {
+		if r.Flags.Changed("rename") && o.requests.Model == "" {
+			return nil, nil, nil, usage.Errorf("--rename: counts name no model: name it with --model")
+		}
+		if err := requestlog.CheckOwnLayout(r.Flags); err != nil {
+			return nil, nil, nil, err
+		}
 		src, err := arrivals.OpenCounts(r.Args[0], seeded.New(o.requests.Seed, "trace"), o.CountsOptions)
 		return src, columns, models, err
 	}
-	log, err := o.readLog(r.Args)
+	options.CV, options.Scale = o.CV, o.Scale
+	log, err := requestlog.ReadFiles(r.Args, options)
 	if log != nil || err != nil {
 		if err != nil {
 			return nil, nil, nil, err
@@ -131,10 +149,21 @@ func (o *traceImport) open(r *importers.Run) (src arrivals.Source, columns, mode
 	if len(r.Args) > 1 {
 		return nil, nil, nil, usage.Errorf("found %d files, expected one of our own layout: %s", len(r.Args), r.Args[0])
 	}
-	trace, err := arrivals.OpenTrace(r.Args[0], models, arrivals.OfModel(0), arrivals.IgnoreOther())
+	if err := requestlog.CheckOwnLayout(r.Flags); err != nil {
+		return nil, nil, nil, err
+	}
+	names, err := modelsIn(r.Args[0])
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	if len(names) == 0 {
+		names = []string{""}
+	}
+	trace, err := arrivals.OpenTrace(r.Args[0], names, arrivals.OfModel(0), arrivals.IgnoreOther())
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	models = document.Map(names, func(name *string) string { return options.NameOf(*name) })
 	return trace, append(trace.Columns(), columns...), models, nil
 }
 
@@ -149,14 +178,24 @@ func (o *traceImport) checkCountsFlags(r *importers.Run, areRates bool) error {
 	return nil
 }
 
-// readLog reads files of another tool, or returns nil if the first is none that is known.
-func (o *traceImport) readLog(paths []string) (*requestlog.Log, error) {
-	options, err := o.requests.Options()
+// modelsIn returns the names in the column model of a trace of ours, each once. Without the column there are none.
+func modelsIn(path string) (names []string, err error) {
+	tab, err := csvfile.OpenTable(path)
 	if err != nil {
 		return nil, err
 	}
-	options.CV, options.Scale = o.CV, o.Scale
-	return requestlog.ReadFiles(paths, options)
+	_, column := tab.Column("model")
+	seen := map[string]bool{}
+	for column >= 0 && err == nil {
+		if err = tab.Next(); err == nil && !seen[tab.Row[column]] {
+			name := strings.Clone(tab.Row[column])
+			seen[name], names = true, append(names, name)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return names, errors.Join(err, tab.Close())
 }
 
 // sourceOf returns the requests of a log with the columns that they have, and their models.

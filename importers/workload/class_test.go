@@ -2,6 +2,7 @@ package workload
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -160,4 +161,23 @@ func odd(classes []Class) bool {
 		}
 	}
 	return false
+}
+
+// Classes of several models have names that a workload may have, whatever the models are called.
+func TestClassesOfSeveralModels(t *testing.T) {
+	trace, err := read(t, "t_s,model,class,input_tokens,output_tokens\n0,org/a:1,,10,5\n1,b,chat,10,5\n2,org/a:1,chat,10,5\n3,b,,10,5\n", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := Workload(trace.Classes(), "", Target{SLO: document.SLO{Duration: time.Second}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, c := range doc.Section.(*formats.LLM).Classes {
+		names[c.Class] = true
+	}
+	if want := map[string]bool{"org-a-1": true, "chat": true, "org-a-1-chat": true, "b": true}; !maps.Equal(names, want) {
+		t.Errorf("%v", names)
+	}
 }

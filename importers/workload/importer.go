@@ -66,7 +66,7 @@ func (o *workloadImport) importWorkload(r *importers.Run) (err error) {
 	if o.SLO, err = document.ParseSLO(o.slo); err != nil {
 		return usage.Errorf("--slo %s: %w", o.slo, err)
 	}
-	trace, log, err := o.readTrace(r.Args)
+	trace, log, err := o.readTrace(r.Flags, r.Args)
 	if err != nil {
 		return usage.Mark(err)
 	}
@@ -93,7 +93,7 @@ func (o *workloadImport) importWorkload(r *importers.Run) (err error) {
 }
 
 // readTrace reads the files. log is what was read of files of another tool, and nil for others.
-func (o *workloadImport) readTrace(paths []string) (trace *Trace, log *requestlog.Log, err error) {
+func (o *workloadImport) readTrace(flags *pflag.FlagSet, paths []string) (trace *Trace, log *requestlog.Log, err error) {
 	options, err := o.requests.Options()
 	if err != nil {
 		return nil, nil, err
@@ -109,12 +109,21 @@ func (o *workloadImport) readTrace(paths []string) (trace *Trace, log *requestlo
 	case len(paths) > 1:
 		return nil, nil, usage.Errorf("found %d files, expected one of our own layout: %s", len(paths), paths[0])
 	}
+	if err := requestlog.CheckOwnLayout(flags); err != nil {
+		return nil, nil, err
+	}
 	f, err := csvfile.Open(paths[0])
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the trace: %w", err)
 	}
 	trace, err = Read(f, o.Options)
-	return trace, nil, errors.Join(err, f.Close())
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, nil, err
+	}
+	for i := range trace.Rows {
+		trace.Rows[i].Model = options.NameOf(trace.Rows[i].Model)
+	}
+	return trace, nil, nil
 }
 
 // printTraceClasses prints the classes that were made from a trace.

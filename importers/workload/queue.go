@@ -2,7 +2,9 @@ package workload
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 
 	"inferplan/formats"
 	"inferplan/formats/document"
@@ -41,10 +43,20 @@ func Workload(classes []Class, model string, t Target) (*formats.Workload, error
 			c.Models = []string{c.Model}
 		}
 		if len(classes) > 1 && (c.Class == "" || slices.ContainsFunc(llm.Classes, func(k formats.LLMClass) bool { return k.Class == c.Class })) {
-			c.Class = c.Model + "/" + c.Class
+			c.Class = className(c.Model, c.Class)
 		}
 		llm.Classes = append(llm.Classes, c.LLMClass)
 	}
 	doc := &formats.Workload{Format: formats.FormatWorkload, Section: llm}
 	return doc, doc.Validate()
+}
+
+// classSeparators matches what names of models may have, and those of classes not, such as the slash before a
+// repository.
+var classSeparators = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
+
+// className returns the name of a class of one of several models: that of the model, with the class behind if it has a
+// name.
+func className(model, class string) string {
+	return strings.Trim(classSeparators.ReplaceAllString(model+"-"+class, "-"), "-_.")
 }
