@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"flag"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -250,6 +251,33 @@ func TestCopiesOfLanguageModels(t *testing.T) {
 	for _, flag := range []string{"--copies=2", "--max-copies=2"} {
 		if _, err := exported(t, source, append(servers, flag)...); err == nil || !strings.Contains(err.Error(), "modules of language models, expected one copy") {
 			t.Errorf("%s: %v", flag, err)
+		}
+	}
+}
+
+// The README names what the server's pod takes of a node for all its devices, and Services that are there.
+func TestReadme(t *testing.T) {
+	gear := newSource(t, compat+"plan-gear.v2.json")
+	kinds, err := (&options{}).newKinds(gear.Plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		flags    []string
+		expected string
+		headless bool
+	}{
+		{[]string{"--variant", "pod", "--copies", "2"}, fmt.Sprintf("pods of a copy: 1; each has %d CPUs", kinds[0].CPUs*kinds[0].Devices), true},
+		{[]string{"--variant", "kserve", "--copies", "2"}, fmt.Sprintf("pods of a copy: 1; each has %d CPUs", kinds[0].CPUs*kinds[0].Devices), false},
+		{nil, fmt.Sprintf("pods of a copy: %d; each has %d CPUs", kinds[0].Devices, kinds[0].CPUs), false},
+	} {
+		dir, err := exported(t, gear, c.flags...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
+		if err != nil || !strings.Contains(string(readme), c.expected) || strings.Contains(string(readme), "headless") != c.headless || kinds[0].Devices < 2 {
+			t.Errorf("%v: %s, %v, expected %s", c.flags, readme, err, c.expected)
 		}
 	}
 }

@@ -79,13 +79,13 @@ func (m *manifests) nodesStep() export.Step {
 
 // needs says what a copy of the plan needs of a kind.
 func (m *manifests) needs(k *deviceKind) string {
-	what := fmt.Sprintf("%d CPUs", k.CPUs)
+	pods, cpus := k.Pods(), k.CPUs
+	if m.Local != nil {
+		pods, cpus = 1, k.CPUs*k.Devices
+	}
+	what := fmt.Sprintf("%d CPUs", cpus)
 	if k.Resource != "" {
 		what = fmt.Sprintf("%d %s", k.PerPod, k.Resource)
-	}
-	pods := k.Pods()
-	if m.Local != nil {
-		pods = 1
 	}
 	text := fmt.Sprintf("%s: pods of a copy: %d; each has %s", k.Name, pods, what)
 	if k.Share > 1 {
@@ -106,7 +106,10 @@ func (m *manifests) applyStep() export.Step {
 		address, port, ready = m.Name+"-predictor", "", "kubectl wait -n "+m.Namespace+" --for=condition=Ready --timeout=10m inferenceservice/"+m.Name
 	}
 	text := fmt.Sprintf("Clients in the cluster ask `http://%s.%s%s%s` with the header `Authorization: Bearer TOKEN`.", address, m.Namespace, port, path)
-	if m.MaxCopies > 1 {
+	switch {
+	case m.MaxCopies > 1 && m.KServe():
+		text += " Connections of gRPC stay with one server."
+	case m.MaxCopies > 1:
 		text += " Connections of gRPC stay with one server: give clients the addresses of all, by the name of the headless Service."
 	}
 	return export.Step{

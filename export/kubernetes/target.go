@@ -87,7 +87,7 @@ func (o *options) define(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.nodeSelectors, "node-selector", nil, "KIND=LABEL=VALUE: label of the nodes with devices of a kind (repeatable; default inferplan/device=KIND)")
 	f.StringArrayVar(&o.resources, "resource", nil, "KIND=RESOURCE: what a pod asks for to get a device of a kind (repeatable; default nvidia.com/gpu, of shares nvidia.com/gpu.shared)")
 	f.StringArrayVar(&o.devicesPerPod, "devices-per-pod", nil, "KIND=N: devices of a worker's pod (repeatable; default 1)")
-	f.StringArrayVar(&o.servers, "server", nil, "server of language models, as in plan serve: URL, N=URL or N/MODEL=URL (repeatable)")
+	f.StringArrayVar(&o.servers, "server", nil, "server of language models: URL, N=URL or N/MODEL=URL as in plan serve, but neither N-M= nor dns+http (repeatable)")
 	f.StringVar(&o.queue, "queue", "", "nats://HOST:PORT[,…]: queue of a plan of language models that several servers share; --copies servers, and an agent for each instance")
 	f.IntVar(&o.serverCPUs, "server-cpus", 0, "CPUs of the server (default: those of the plan's front end, or 2)")
 	f.StringVar(&o.serverMemory, "server-memory", "4GiB", "memory of the server; requests get a quarter of it")
