@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -106,6 +108,27 @@ func TestServersTakeTurnsAtInstance(t *testing.T) {
 	until(func() bool { return !c.Backends.BackendOf(0).IsUp(0) })
 	d.list(t, a)
 	answeredWhole(t, d.send("a", "y", 20), "a", "y", 20)
+}
+
+// A server that takes the place of one that never got ready does not wait for that.
+func TestNextServerDoesNotWait(t *testing.T) {
+	asked := make(chan struct{}, 99)
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		<-r.Context().Done()
+	}))
+	t.Cleanup(silent.Close)
+	d := openDiscoveredDesk(t, 1, 1, fake.Options{Models: []string{"a"}})
+	if err := os.WriteFile(d.path, []byte(silent.URL), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	<-asked
+	d.list(t, d.servers[0])
+	s, began := d.send("a", "x", 5), time.Now()
+	answeredWhole(t, s, "a", "x", 5)
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("the next server has answered after %v", took)
+	}
 }
 
 // Another plan comes into force under load: servers keep their instances, one that stood by takes the instance that

@@ -142,6 +142,10 @@ func findOutput(ts []Tensor, name string) int {
 
 // beginTrace begins the trace of the request, below the parent that its headers or metadata name.
 func (r *Request) beginTrace(tracer *tracing.Tracer, protocol string, traceparent, tracestate []string) {
+	if tracer == nil {
+		r.Trace = tracing.CarryParent(traceparent, tracestate)
+		return
+	}
 	var parent tracing.Parent
 	if len(traceparent) > 0 {
 		parent = tracing.ParentIn(traceparent, tracestate)

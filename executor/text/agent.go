@@ -24,7 +24,8 @@ type instanceAgent struct {
 	loggedLack     string       // what the watch logged last that the servers lack
 	gauges         [3]prometheus.Gauge
 	control        serverControl
-	servers        instanceServers // the control, unless another process calls the servers
+	servers        instanceServers                    // the control, unless another process calls the servers
+	cancelRevive   atomic.Pointer[context.CancelFunc] // of the last preparation; nil before
 
 	// The fields below belong to the core's turn.
 	running         map[uint64]*servedRequest // by the serial of the batch

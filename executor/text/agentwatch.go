@@ -57,6 +57,7 @@ func (g *instanceAgent) tryRevive(ctx context.Context) {
 	gen := g.watch.lossCount.Load()
 	reviveCtx, cancel := context.WithTimeout(ctx, g.core.Options.LoadTimeout)
 	defer cancel()
+	g.cancelRevive.Store(&cancel)
 	err := g.prepare(reviveCtx)
 	if err == nil {
 		g.loggedLack = ""

@@ -207,7 +207,7 @@ func (d *Discovery) series() prometheus.Collector {
 	})
 }
 
-// serverIdentity is what one server has in common in all ways to write its address, which may end in a slash or /v1.
+// serverIdentity is the address of a server, without a slash or /v1 at the end, and the model that it runs alone.
 type serverIdentity struct{ address, model string }
 
 // identity returns the identity of a server.

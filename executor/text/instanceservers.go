@@ -109,8 +109,11 @@ func (a *agentBackend) followServers(current []InstanceServer) {
 func (g *instanceAgent) changeServers(b *boundServers) {
 	g.servers.current.Store(b)
 	if !g.watch.alive.Load() {
-		// A preparation that has begun is about the servers of before, so that its result does not count.
+		// A preparation that has begun is about the servers of before: it ends, and its result does not count.
 		g.watch.lossCount.Add(1)
+		if cancel := g.cancelRevive.Load(); cancel != nil {
+			(*cancel)()
+		}
 		g.watch.requestCheck()
 		return
 	}

@@ -33,10 +33,9 @@ func TestPartOfAddressesIsNoAnswer(t *testing.T) {
 			}
 		}
 	}()
-	r := *nameResolver
-	r.Dial = func(context.Context, string, string) (net.Conn, error) {
+	r := &net.Resolver{PreferGo: nameResolver.PreferGo, StrictErrors: nameResolver.StrictErrors, Dial: func(context.Context, string, string) (net.Conn, error) {
 		return net.Dial("udp", conn.LocalAddr().String())
-	}
+	}}
 	if addresses, err := r.LookupNetIP(t.Context(), "ip", "servers.example."); err == nil {
 		t.Errorf("found %v, expected an error", addresses)
 	}

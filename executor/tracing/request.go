@@ -13,6 +13,7 @@ import (
 // Request is a request with a span, from BeginRequest to End. All methods may be called on a nil Request.
 type Request struct {
 	parent     Parent          // the span below which other processes work for it
+	headers    *[2][]string    // of CarryParent, in place of parent; else nil
 	tracer     *Tracer         // nil if its spans are not made
 	ctx        context.Context // has the span of the door
 	door       api.Span
@@ -62,11 +63,23 @@ func (t *Tracer) BeginRequest(protocol, model string, parent Parent, receivedAt 
 	return &Request{parent: parentOf(ctx), tracer: t, ctx: ctx, door: door, receivedAt: receivedAt.Round(0)}
 }
 
+// CarryParent returns a request without spans, which carries the parent on that its client's headers name, by their
+// values. They are read by Parent, which is called for requests that go on to a server of language models.
+func CarryParent(traceparent, tracestate []string) *Request {
+	if len(traceparent) == 0 {
+		return nil
+	}
+	return &Request{headers: &[2][]string{traceparent, tracestate}}
+}
+
 // Parent returns the span below which other processes work for the request: its door, or the client's span if no spans
 // are made.
 func (r *Request) Parent() Parent {
 	if r == nil {
 		return Parent{}
+	}
+	if r.headers != nil {
+		return ParentIn(r.headers[0], r.headers[1])
 	}
 	return r.parent
 }

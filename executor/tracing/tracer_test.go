@@ -80,6 +80,20 @@ func TestNoTracer(t *testing.T) {
 	}
 }
 
+// A parent that is only carried on is read when somebody asks for it.
+func TestCarryParent(t *testing.T) {
+	traceparent, tracestate := []string{named}, []string{"a=1", "b=2"}
+	if n := testing.AllocsPerRun(100, func() { CarryParent(traceparent, tracestate).End(nil) }); n > 2 {
+		t.Errorf("%g allocations, expected 2", n)
+	}
+	if r := CarryParent(traceparent, tracestate); r.IsRecording() || r.Parent() != (Parent{named, "a=1,b=2"}) {
+		t.Errorf("parent %+v", r.Parent())
+	}
+	if CarryParent(nil, tracestate) != nil || CarryParent([]string{"?"}, nil).Parent() != (Parent{}) {
+		t.Error("a request without a parent has one")
+	}
+}
+
 // Headers that the recommendation calls invalid name no parent.
 func TestParentIn(t *testing.T) {
 	for _, values := range [][]string{nil, {""}, {named, named}, {"00-" + ids}, {"ff-" + ids + "-01"}, {"00-" + strings.Repeat("0", 32) + "-b7ad6b7169203331-01"}, {strings.ToUpper(named)}, {strings.Repeat("x", 1<<16)}} {
