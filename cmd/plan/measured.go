@@ -181,21 +181,26 @@ func (s *servedRun) namesFile(path, planPath string) bool {
 }
 
 // replaceFile names a changed document as the plan's, in place of the one that was read. It is written beside the plan
-// when that is written, but to no file that the served plan names: that plan stays as it is. A document of another kind in its place is an error. If the plan goes to standard output, the
+// when that is written, but to no file that was read or that the served plan names. A document of another kind in its place is an error. If the plan goes to standard output, the
 // document is in no file.
 func (o *solveOptions) replaceFile(r *inputs.Reader, s *servedRun, role string, doc any) error {
 	text, err := document.Marshal(doc)
 	if err != nil {
 		return err
 	}
+	isRead := func(path string) bool {
+		return slices.ContainsFunc(r.Files, func(f formats.Input) bool {
+			return f.Role == role && filepath.Join(filepath.Dir(o.outPath), filepath.FromSlash(f.Path)) == filepath.Clean(path)
+		})
+	}
+	stem, ending := strings.TrimSuffix(o.outPath, filepath.Ext(o.outPath)), "."+role+".json"
+	for s.namesFile(stem+ending, o.runningPlan) || isRead(stem+ending) {
+		stem += ".new"
+	}
 	r.Files = slices.DeleteFunc(r.Files, func(f formats.Input) bool { return f.Role == role })
 	if o.outPath == toStdout {
 		r.Unnamed = append(r.Unnamed, role+": with what was measured, in no file")
 		return nil
-	}
-	stem, ending := strings.TrimSuffix(o.outPath, filepath.Ext(o.outPath)), "."+role+".json"
-	for s.namesFile(stem+ending, o.runningPlan) {
-		stem += ".new"
 	}
 	path := stem + ending
 	if _, err := os.Stat(path); err == nil && kindAt(path) != role {

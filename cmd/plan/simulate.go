@@ -124,10 +124,6 @@ func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) 
 		return err
 	}
 
-	if o.writesOneRun() && (o.findMaxLoad || o.loads != "") {
-		return usageErrorf("--chrome-trace, --event-log and --outcomes are of one run, and do not go with --find-max-load or --loads")
-	}
-
 	// Build the scenario and the arrivals.
 	plan, err := p.readPlan(path)
 	if err != nil {

@@ -94,7 +94,7 @@ func (o *simulateOptions) checkSingleRun() error {
 	default:
 		return nil
 	}
-	for _, f := range []struct{ flag, path string }{{"chrome-trace", o.chromeTrace}, {"event-log", o.eventLog}} {
+	for _, f := range []struct{ flag, path string }{{"chrome-trace", o.chromeTrace}, {"event-log", o.eventLog}, {"outcomes", o.outcomes}} {
 		if f.path != "" {
 			return usageErrorf("--%s shows one run; found %s", f.flag, flag)
 		}

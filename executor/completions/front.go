@@ -39,7 +39,12 @@ type Front struct {
 	closed bool // no background work may start any more
 }
 
-var errDraining = httplimit.Unavailable("draining", "the server is shutting down; the request is kept, ask for its id later")
+// Errors of the end of the front end: errDraining of a request that was accepted and is kept, errClosed of one that comes
+// too late.
+var (
+	errDraining = httplimit.Unavailable("draining", "the server is shutting down; the request is kept, ask for its id later")
+	errClosed   = httplimit.Unavailable("draining", "the server is shutting down; ask again, or ask another server")
+)
 
 // New makes the front end for text of a served plan (the HTTP protocol of OpenAI) and starts its background work: it
 // takes over the requests in its store that have no answer. It does not listen until Serve. The caller closes the store,

@@ -54,7 +54,7 @@ func (f *apiHandlers) newMux() *http.ServeMux {
 	// handle registers a handler behind the door, and refuses requests while the front end drains.
 	handle := func(pattern string, serve func(*apiRequest) error) {
 		mux.HandleFunc(pattern, f.front.opt.Door.Handler(refuse, func(w http.ResponseWriter, r *http.Request, holder *httplimit.Holder) error {
-			err := error(errDraining)
+			err := error(errClosed)
 			if f.front.gate.Enter() {
 				defer f.front.gate.Leave()
 				err = serve(&apiRequest{w: w, r: r, holder: holder})
@@ -94,7 +94,7 @@ func (f *apiHandlers) newMux() *http.ServeMux {
 // front end is not ready, drains, or the disk of its store is full.
 func (f *apiHandlers) serveHealth(w http.ResponseWriter, _ *http.Request, _ *httplimit.Holder) error {
 	if f.front.notReady.Load() || f.front.gate.IsClosed() {
-		return errDraining
+		return errClosed
 	}
 	if f.front.StoreFull() {
 		return errStoreFull
