@@ -334,7 +334,7 @@ type TokenReport struct {
 	Work       []WorkReport  `json:"work,omitempty"` // how long the work of requests took, as served
 }
 
-// WorkReport is how long the work of a language model took on a kind of device, of what was planned.
+// WorkReport is the time that the work of a language model took on a kind of device, as a multiple of the planned time.
 type WorkReport struct {
 	Model     string          `json:"model"`
 	Device    string          `json:"device"`

@@ -102,7 +102,7 @@ func ReadFile(path, content string, read func(io.Reader) error) error {
 	return usage.Mark(read(f))
 }
 
-// headBytes is how much of a file its tool is recognised by.
+// headBytes is the number of bytes at the start of a file by which its tool is recognised.
 const headBytes = 1 << 16
 
 // ReadHead returns the beginning of a file, unpacked if it is gzip.

@@ -70,7 +70,7 @@ const barColumns = 40
 const partLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 // DeviceLines draws what runs where with letters: a bar for each group of devices, and below it a line for each letter.
-// Dots are what is unused.
+// Dots mark unused shares of a device.
 func DeviceLines(p *formats.Plan) []string {
 	var out []string
 	for _, row := range DeviceRows(p) {

@@ -15,7 +15,7 @@ import (
 	"inferplan/pages/picture"
 )
 
-// Run is a report with what was written beside it.
+// Run is a report with the files that were written beside it: outcomes and a trace of the devices.
 type Run struct {
 	Name     string
 	Report   *formats.Report

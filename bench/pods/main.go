@@ -63,7 +63,7 @@ func (b *bench) part(port, protocol string) instrument.Part {
 		Measure: func(r *instrument.Run, t *table.Table) error { return b.measure(r, t, port, protocol) }}
 }
 
-// phase is what happens from a moment on.
+// phase is a part of the run with its own event, from the moment of the event on.
 type phase struct {
 	name    string
 	seconds float64 // since the first request

@@ -51,7 +51,7 @@ func interruptible(parent context.Context) (ctx context.Context, stop func()) {
 	return ctx, func() { signal.Stop(signals); cancel() }
 }
 
-// interruptGrace is how long work that was interrupted may take to end well.
+// interruptGrace is the time that interrupted work may take to end well.
 const interruptGrace = 800 * time.Millisecond
 
 // withGrace returns a context that ends interruptGrace after ctx. The caller calls stop when the work is done.

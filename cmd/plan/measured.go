@@ -33,7 +33,7 @@ type servedRun struct {
 	changedFiles          []changedFile
 }
 
-// changedFile is a document with what was measured, which is written beside the plan.
+// changedFile is a profile or a workload with measured numbers, which is written beside the plan.
 type changedFile struct {
 	role, path string
 	text       []byte
@@ -86,8 +86,8 @@ func (s *servedRun) pathOf(role, flag, planPath string) string {
 	return flag
 }
 
-// useServed puts what was measured into the documents: times into the profile, rates into the workload. It returns what
-// differs from what was profiled and planned, as assumptions of the new plan.
+// useServed puts measured numbers into the documents: times into the profile, rates into the workload. It returns the
+// differences from the profile and the plan, as assumptions of the new plan.
 func (o *solveOptions) useServed(r *inputs.Reader, s *servedRun) ([]string, error) {
 	if wantedKind, _ := r.Workload.WorkloadKind(); wantedKind != s.plan.Kind {
 		return nil, usageErrorf("--from %s: found a plan of kind %s, and the workload asks for one of kind %s", o.runningPlan, s.plan.Kind, wantedKind)

@@ -42,11 +42,11 @@ type GRPCServer struct {
 	stop      chan struct{} // closed when the server closes
 	stopOnce  sync.Once
 
-	mu       sync.Mutex
-	server   *grpc.Server    // takes new connections
-	listener *sharedListener // of server; nil before Serve
-	left     *grpc.Server    // finishes the calls of earlier connections after Leave; nil before
-	serving  sync.WaitGroup  // of servers after the first
+	mu         sync.Mutex
+	server     *grpc.Server    // takes new connections
+	listener   *sharedListener // of server; nil before Serve
+	leftServer *grpc.Server    // finishes the calls of earlier connections after Leave; nil before
+	serving    sync.WaitGroup  // of servers after the first
 }
 
 // Sizes of a stream's window and of a connection's buffers, in bytes.
@@ -169,7 +169,7 @@ func (s *GRPCServer) Drain(ctx context.Context) error {
 	err := s.core.gate.Close(ctx)
 	s.stopOnce.Do(func() { close(s.stop) })
 	s.mu.Lock()
-	server, left := s.server, s.left
+	server, left := s.server, s.leftServer
 	s.mu.Unlock()
 	if err == nil {
 		done := make(chan struct{})

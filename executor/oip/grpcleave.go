@@ -13,7 +13,7 @@ import (
 func (s *GRPCServer) Leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.listener == nil || s.left != nil {
+	if s.listener == nil || s.leftServer != nil {
 		return
 	}
 	select {
@@ -21,13 +21,13 @@ func (s *GRPCServer) Leave() {
 		return
 	default:
 	}
-	s.left = s.server
+	s.leftServer = s.server
 	server := s.newServer()
 	listener := &sharedListener{Listener: s.listener.Listener, next: make(chan accepted), closed: make(chan struct{})}
 	s.listener.isLeft.Store(true)
 	s.server, s.listener = server, listener
 	s.serving.Go(func() { _ = server.Serve(listener) })
-	s.serving.Go(s.left.GracefulStop)
+	s.serving.Go(s.leftServer.GracefulStop)
 }
 
 // stopServers closes all connections at once.
@@ -35,8 +35,8 @@ func (s *GRPCServer) stopServers() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.server.Stop()
-	if s.left != nil {
-		s.left.Stop()
+	if s.leftServer != nil {
+		s.leftServer.Stop()
 	}
 }
 

@@ -222,7 +222,7 @@ func yamlDocuments(list []resource) (string, error) {
 	return b.String(), encoder.Close()
 }
 
-// describe adds to the README what to run, and what is lost.
+// describe adds to the README the commands to run and the parts of the plan that the target cannot carry.
 func describe(queue *formats.QueuePlan, folder *export.Folder) {
 	var pods, charts strings.Builder
 	pods.WriteString("Pods of model servers join a pool by its label. `plan export vllm` writes their commands.\n\n| label | pods | devices of each | sequences |\n|---|---|---|---|\n")

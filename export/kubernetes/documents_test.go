@@ -32,7 +32,7 @@ type manifest struct {
 	value      any
 }
 
-// header is what all manifests have.
+// header holds the fields that all manifests have.
 type header struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`

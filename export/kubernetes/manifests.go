@@ -161,7 +161,7 @@ func (o *options) check() error {
 	return nil
 }
 
-// probePeriod is how often readiness is looked at, in seconds.
+// probePeriod is the time between two readiness probes, in seconds.
 const probePeriod = 2
 
 // languageModelDevices returns how many devices of a plan are servers of language models.

@@ -59,7 +59,7 @@ func recognize(head []byte) string {
 	return ""
 }
 
-// batchTime is how long batches of one size took.
+// batchTime is the time of batches of one size.
 type batchTime struct {
 	model       string // empty if the file does not tell
 	batch       int    // 0 if the file does not tell

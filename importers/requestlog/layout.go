@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// form is how a file holds its records.
+// form is the way in which a file holds its records.
 type form uint8
 
 const (

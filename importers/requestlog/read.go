@@ -91,7 +91,7 @@ func ReadFiles(paths []string, o Options) (*Log, error) {
 	return b.finish(paths[0])
 }
 
-// headBytes is how much of a file is looked at, unless its first line is longer.
+// headBytes is the number of bytes of a file that are looked at, unless its first line is longer.
 const headBytes = 1 << 16
 
 // byteOrderMark is put before a text in UTF-8 by some tools.

@@ -15,7 +15,7 @@ func traceOf(log *requestlog.Log) *Trace {
 	return t
 }
 
-// modelLoad is how often a model was asked for.
+// modelLoad is the rate at which a model was asked for.
 type modelLoad struct {
 	Model   string  `json:"model"`
 	Count   int     `json:"requests"`

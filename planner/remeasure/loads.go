@@ -18,7 +18,7 @@ const (
 	minLoadDifference = 0.1
 )
 
-// LoadPace is how long the loads of a model took while serving, as a multiple of the planned time.
+// LoadPace is the time that loads of a model took while serving, as a multiple of the planned time.
 type LoadPace struct {
 	Model string
 	Loads int

@@ -27,7 +27,7 @@ type BatchPace struct {
 	Factor float64
 }
 
-// Pace is how long the runs of a model took on a share 1/v of a kind of device.
+// Pace is the time of the runs of a model on a share 1/v of a kind of device.
 type Pace struct {
 	Model, Device string
 	Share         int
