@@ -87,7 +87,7 @@ var converted = map[string][]string{
 	"docs/benchmarks.md":          {"24 GiB", "3 %", "1 %", "3 %"}, // memory of the machine; gaps asked for
 	"docs/benchmarks/attack.md":   {"2 MB", "60 MB", "30 s", "256 MiB", "100 ms", "64 KiB", "1 KiB"},
 	"docs/benchmarks/exported.md": {"3 GiB", "30 s"},
-	"docs/benchmarks/verdicts.md": {"10 s", ".3 s", "10 s", "80 hours"},
+	"docs/benchmarks/verdicts.md": {"10 s", "10 s", "80 hours"},
 }
 
 // A number with a unit is made from a figure, or it is a setting.
@@ -115,6 +115,7 @@ func TestRender(t *testing.T) {
 		{Claim: "median", Measured: 90, Unit: "s"},
 		{Claim: "a | b", Measured: 3},
 		{Claim: "c --d", Measured: 4},
+		{Claim: "next to nothing", Measured: -.001},
 	}
 	render := func(text string) (string, error) {
 		return figures.Render(text, func(bench string) ([]figures.Figure, error) {
@@ -130,6 +131,7 @@ func TestRender(t *testing.T) {
 		"<!-- x/y: of a → {1*100} % ({low 0*100} to {high 0*100}) --><!-- end -->":                "<!-- x/y: of a → {1*100} % ({low 0*100} to {high 0*100}) -->1.2 % (1 to 2)<!-- end -->",
 		"<!-- x/y: median → {1/60} minutes -->?<!-- end --> <!-- x/y: of a → {0} --><!-- end -->": "<!-- x/y: median → {1/60} minutes -->1.5 minutes<!-- end --> <!-- x/y: of a → {0} -->0<!-- end -->",
 		"<!-- x/y: of a → {+1*100} --><!-- end -->":                                               "<!-- x/y: of a → {+1*100} -->+1.2<!-- end -->",
+		"<!-- x/y: next to → {2} % --><!-- end -->":                                               "<!-- x/y: next to → {2} % -->0.00 %<!-- end -->",
 		"<!-- a comment --> text":                                                                 "<!-- a comment --> text",
 		"<!-- figures of bench/x/y -->\nold\n<!-- end of figures -->\n":                           "<!-- figures of bench/x/y -->\n" + figures.Table(list) + "<!-- end of figures -->\n",
 	} {
