@@ -163,7 +163,10 @@ func summary(group []Figure, format string) ([]string, error) {
 				measured += ", median " + show(middle, false)
 			}
 		}
-		holds = fmt.Sprintf("%d of %d", hold, judged)
+		holds = ""
+		if judged > 0 {
+			holds = fmt.Sprintf("%d of %d", hold, judged)
+		}
 	}
 	if hold < judged {
 		measured, holds = "**"+measured+"**", "**"+holds+"**"

@@ -1,6 +1,8 @@
 package figures_test
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -47,5 +49,49 @@ func TestRenderRows(t *testing.T) {
 	}
 	if shown := figures.ClaimsShown(text+"<!-- x: share -->.05<!-- end -->", "x", list); len(shown) != 4 || !shown["share"] || shown["share of b | c"] {
 		t.Errorf("shown are %v", shown)
+	}
+}
+
+// What falls short of what was asked stands in a document, in a table, a row or a sentence.
+func TestWhatFallsShortIsShown(t *testing.T) {
+	paths, err := filepath.Glob(filepath.Join("..", "*", "figures.json"))
+	if err != nil || len(paths) < 15 {
+		t.Fatalf("%d files, %v", len(paths), err)
+	}
+	var pages []string
+	for _, path := range documents(t) {
+		if name := filepath.ToSlash(path); strings.Contains(name, "/docs/benchmarks") {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pages = append(pages, string(text))
+		}
+	}
+	short := 0
+	for _, path := range paths {
+		bench := filepath.Base(filepath.Dir(path))
+		list, err := figures.Read(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown := map[string]bool{}
+		for _, text := range pages {
+			for claim := range figures.ClaimsShown(text, bench, list) {
+				shown[claim] = true
+			}
+		}
+		for _, f := range list {
+			if f.Holds != figures.No && f.Holds != figures.Partly {
+				continue
+			}
+			short++
+			if !shown[f.Claim] {
+				t.Errorf("bench/%s: %q falls short of %s and stands in no page of the benchmarks", bench, f.Claim, f.Asked)
+			}
+		}
+	}
+	if short < 20 {
+		t.Errorf("%d figures fall short: not all were seen", short)
 	}
 }
