@@ -216,20 +216,6 @@ func TestPutAndTable(t *testing.T) {
 	if got := figures.Table(list); got != want {
 		t.Errorf("found\n%sexpected\n%s", got, want)
 	}
-	doc := filepath.Join(t.TempDir(), "doc.md")
-	if err := os.WriteFile(doc, []byte("before\n<!-- figures of bench/x -->\nold\n<!-- end of figures -->\nafter\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := figures.Show(doc, "x", list); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(doc)
-	if table, ok := figures.Shown(string(text), "x"); err != nil || !ok || table != want || !strings.HasPrefix(string(text), "before\n") || !strings.HasSuffix(string(text), "\nafter\n") {
-		t.Errorf("%s, %v", text, err)
-	}
-	if err := figures.Show(doc, "y", list); err == nil {
-		t.Error("a document without a place is taken")
-	}
 	if err := os.WriteFile(path, []byte(`[{"holds":"maybe"}]`), 0o644); err != nil {
 		t.Fatal(err)
 	}
