@@ -150,7 +150,7 @@ func summary(group []Figure, format string) ([]string, error) {
 		if !unit {
 			return number(f.Measured)
 		}
-		return strings.TrimSpace(number(f.Measured) + " " + f.Unit)
+		return strings.TrimSpace(number(f.Measured) + " " + unitsShown(f.Unit))
 	}
 	measured, holds := show(least, true), string(group[0].Holds)
 	if len(group) == 1 && least.Interval != nil && least.Interval[0] < least.Interval[1] && format == "" {
@@ -172,6 +172,14 @@ func summary(group []Figure, format string) ([]string, error) {
 		measured, holds = "**"+measured+"**", "**"+holds+"**"
 	}
 	return []string{cell(asked), cell(measured), holds}, errors.Join(errs...)
+}
+
+// unitsShown returns a unit as a row shows it: not at all if it says only that the figure has none.
+func unitsShown(unit string) string {
+	if unit == "ratio" || unit == "share" {
+		return ""
+	}
+	return unit
 }
 
 // ClaimsShown returns the claims of a bench that a document shows, in tables, rows or insertions.

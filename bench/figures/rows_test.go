@@ -16,7 +16,7 @@ func TestRenderRows(t *testing.T) {
 		{Claim: "gain of a at 1", Asked: "at least 2", Measured: 3, Unit: "times", Holds: figures.Yes},
 		{Claim: "gain of a at 2", Asked: "at least 2", Measured: 1.5, Unit: "times", Holds: figures.No},
 		{Claim: "gain of a at 3", Asked: "at least 2", Measured: 2, Unit: "times", Holds: figures.Yes},
-		{Claim: "share", Asked: "at most .1", Measured: .05, Interval: &[2]float64{.04, .06}, Holds: figures.Yes},
+		{Claim: "share", Asked: "at most .1", Measured: .05, Unit: "share", Interval: &[2]float64{.04, .06}, Holds: figures.Yes},
 		{Claim: "share of b | c", Measured: .25, Unit: "s"},
 	}
 	head, end := "<!-- rows of bench/x -->\n| what | asked | measured | holds | why |\n|---|---|---|---|---|\n", "<!-- end of rows -->\n"
