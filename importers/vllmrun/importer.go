@@ -31,7 +31,7 @@ func Importer() *importers.Importer {
 		Summary: "A run of a vLLM server into a profile, with the model of it beside",
 		Description: `A run of a vLLM server into a profile, with the model of it beside.
 
-steps:    what an iteration takes, as plan import llm reads it
+steps:    what an iteration takes: a table, as plan import llm reads it
 meta:     meta.json of the server; the KV capacity is taken from there
 requests: request,input_tokens,output_tokens,queued_s,scheduled_s,first_token_s,last_token_s,
           or JSON lines
