@@ -39,7 +39,10 @@ clients: vllm bench serve --save-result --max-concurrency N; sglang.bench_servin
 GuideLLM --rate-type concurrent or synchronous. Folders and patterns name several.
 
 The coefficients of an iteration are fitted per model, device kind and tensor parallelism.
-The profile says how far they are from what was measured. The numbers are added to
+The profile says how far they are from what was measured. Iterations and Vidur's files are sums
+of kernels of one GPU: --link-gbps, --link-us and --model-config add two ring all-reduces a layer
+for several. Without them plans warn. A KV capacity that is computed is too large by what the
+engine keeps for itself: --kv-tokens has the server's. The numbers are added to
 --profile (default: the output file, where it exists).`,
 		Example: `  plan import llm splitwise_measured.csv model_sizes.csv --model llama2-70b --kv-tokens 433000
   plan import llm steps.csv --model Qwen3-32B --link-gbps 16 --link-us 20 --model-config config.json
