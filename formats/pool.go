@@ -55,6 +55,7 @@ var (
 	blocksOption = document.Option{Name: "blocks", Key: "blocks", Type: document.WholeOption,
 		Help: "merge neighbouring blocks until every model has at most this many; 0 keeps all of the profile's"}
 	blocksByOption = document.Option{Name: "blocks-by", Key: "blocks_by", Type: document.ChoiceOption, Default: "bytes", Choices: []string{"bytes"},
+		Help:    "how neighbouring blocks are merged: bytes keeps the cuts that the fewest bytes cross",
 		Retired: "cuts by time are no more, as they were worse than cuts by bytes nearly everywhere: make the plan anew"}
 	cutDTypeOption = document.Option{Name: "cut-dtype", Key: "cut_dtype", Type: document.ChoiceOption, Default: "auto", Choices: []string{"auto", "fp32"},
 		Help: "type of the tensors sent between stages: auto (float16 where the profile shows that answers stay the same) or fp32"}

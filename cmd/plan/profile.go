@@ -71,7 +71,10 @@ certainty comes from the logprobs of the first token; their latencies are not me
 
 With --llm a running server of language models is measured from outside: prompts alone,
 sequences side by side at several contexts, prompts that come while others decode, loads and
-sleep where the server can. Its KV capacity and its limit of sequences are read from the server.
+sleep where the server can. Its KV capacity and its limit of sequences are read from the server:
+vLLM /metrics and /server_info, llama-server /props, SGLang /get_server_info. A prompt counts
+until its first token, less a round trip that asks for nothing; decoding is the median time per
+token of 1, 2, 4, ... sequences over blocks of eight tokens; loads are taken three times.
 The samples stand beside the profile (.points.jsonl), and the same command goes on from there.`,
 		Example: `  plan profile
   plan profile resnet50.onnx --batches 1,2,4,8 --budget 2m

@@ -36,7 +36,13 @@ so that devices are missing, it is the plan of those that are left. Of pods that
 plan of the models in their repository, which --repository names: a copy of it on this machine.
 The profile says what models cost, the cluster has the devices of all pods, and the workload says
 what requests are promised. Servers of language models are not read. The plan can be checked,
-simulated, and solved from (plan solve --from).`,
+simulated, and solved from (plan solve --from).
+
+Pods of Triton count by replicas (DaemonSets by status.desiredNumberScheduled), each with the first
+free devices of one host: nvidia.com/gpu, amd.com/gpu, or CPUs by cpu. The kind of a GPU is named by
+a node label such as nvidia.com/gpu.product, or by --node-selector, else it is the cluster's only
+kind. Shares of GPUs are refused: manifests do not have their size. With
+--model-control-mode=explicit only models of --load-model count, with the steps of ensembles.`,
 		Example: `  kubectl get sts,cm -n vision -o yaml | plan import kubernetes - -o today.json
   kubectl get deploy,sts -o yaml | plan import kubernetes - --repository /srv/models -o today.json
   plan check today.json && plan simulate today.json

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"inferplan/formats"
+	"inferplan/formats/csvfile"
 	"inferplan/formats/importer/llmruns"
 	"inferplan/formats/usage"
 	"inferplan/importers"
@@ -38,7 +39,10 @@ clients: vllm bench serve --save-result --max-concurrency N; sglang.bench_servin
 GuideLLM --rate-type concurrent or synchronous. Folders and patterns name several.
 
 The coefficients of an iteration are fitted per model, device kind and tensor parallelism.
-The profile says how far they are from what was measured. The numbers are added to
+The profile says how far they are from what was measured. Iterations and Vidur's files are sums
+of kernels of one GPU: --link-gbps, --link-us and --model-config add two ring all-reduces a layer
+for several. Without them plans warn. A KV capacity that is computed is too large by what the
+engine keeps for itself: --kv-tokens has the server's. The numbers are added to
 --profile (default: the output file, where it exists).`,
 		Example: `  plan import llm splitwise_measured.csv model_sizes.csv --model llama2-70b --kv-tokens 433000
   plan import llm steps.csv --model Qwen3-32B --link-gbps 16 --link-us 20 --model-config config.json
@@ -46,7 +50,7 @@ The profile says how far they are from what was measured. The numbers are added 
   plan import llm c1.json c8.json c64.json --device L40S --kv-tokens 41408 -o profile.json`,
 		MinArguments: 1, MaxArguments: importers.AnyNumber, DefaultOutput: "profile.json", Kind: formats.KindProfile, ExtendsProfile: true,
 		Recognize: func(head []byte) string {
-			if bench := llmruns.BenchOf(head); bench != "" {
+			if bench := benchOf(head); bench != "" {
 				return "a result of " + bench
 			}
 			return ""
@@ -92,7 +96,7 @@ func (o *llmImport) importLLMs(r *importers.Run) error {
 	}
 	var set llmruns.Set
 	for _, name := range files {
-		if err := importers.ReadFile(name, "measurements", func(f io.Reader) error { return set.Read(f, name) }); err != nil {
+		if err := importers.ReadFile(name, "measurements", func(f io.Reader) error { return readMeasurements(&set, f, name) }); err != nil {
 			return err
 		}
 	}
@@ -104,4 +108,16 @@ func (o *llmImport) importLLMs(r *importers.Run) error {
 		return err
 	}
 	return importers.PrintLLMs(r, r.JSON, r.Path, profile)
+}
+
+// readMeasurements adds the measurements in a file to s: the result of a benchmark if it is JSON, or else a table.
+func readMeasurements(s *llmruns.Set, in io.Reader, name string) error {
+	f, err := csvfile.New(in, name)
+	if err != nil {
+		return err
+	}
+	if head, _ := f.Peek(1); len(head) == 1 && head[0] == '{' {
+		return readBenches(s, f, name)
+	}
+	return s.Read(f, name)
 }
