@@ -134,12 +134,11 @@ type (
 
 // swapConfig returns the configuration of an instance of several models: without groups, one runs at a time.
 func swapConfig(in *llmserver.Instance) (string, error) {
-	// The servers behind it have ports 1000 above those of the instance.
-	const above = 1000
-	if last := in.Port + above + len(in.Bases) - 1; last > 65535 {
-		return "", usage.Errorf("--port: found port %d of instance %d, expected at most %d: llama-swap has its servers %d ports above", in.Port, in.Index, in.Port-last+65535, above)
+	// The servers behind it have ports that no other server has.
+	if last := in.BackPort + len(in.Bases) - 1; last > 65535 {
+		return "", usage.Errorf("--port: found port %d of instance %d, expected at most %d: llama-swap has its servers %d ports above", in.Port, in.Index, in.Port-last+65535, in.BackPort-in.Port)
 	}
-	file := swapFile{HealthCheckTimeout: 1200, StartPort: in.Port + above, Models: map[string]swapModel{}}
+	file := swapFile{HealthCheckTimeout: 1200, StartPort: in.BackPort, Models: map[string]swapModel{}}
 	file.Hooks.OnStartup.Preload = []string{in.InitialModel().Name}
 	for k := range in.Bases {
 		m := &in.Bases[k]

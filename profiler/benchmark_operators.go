@@ -2,7 +2,6 @@ package profiler
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"inferplan/engine/graph"
@@ -27,12 +26,15 @@ func sumByBlock(bounds []int, spans []atomSpan) []time.Duration {
 }
 
 // operatorIndex finds the atom of an operator by its name.
-type operatorIndex struct{ atom map[string]int }
+type operatorIndex struct {
+	atom      map[string]int
+	benchmark Benchmark
+}
 
 // newOperators makes the index that finds the atom (the part of a model between two possible cuts) of an operator by
-// its name.
-func newOperators(c *graph.Chain) *operatorIndex {
-	o := &operatorIndex{map[string]int{}}
+// its name. The benchmark finds the names in those of layers.
+func newOperators(c *graph.Chain, benchmark Benchmark) *operatorIndex {
+	o := &operatorIndex{map[string]int{}, benchmark}
 	for i := range c.AtomCount() {
 		for _, n := range c.AtomNodes(i) {
 			o.atom[n] = i
@@ -48,7 +50,7 @@ const maxUnmatchedShare = 0.25
 // match returns for every layer of a run the atoms that its operators lie in, with its time. It finds the operators
 // by the names in the layer's name. The time of a layer without any goes to the next layer that has some. If such
 // layers take too much of the time, the run is of another model, which is an error.
-func (o *operatorIndex) match(r TRTExecRun) ([]atomSpan, error) {
+func (o *operatorIndex) match(r BenchmarkRun) ([]atomSpan, error) {
 	var out []atomSpan
 	unmatchedTotal, pendingTime := time.Duration(0), time.Duration(0) // time of layers without an operator: all, and not yet given to the next
 	firstUnmatched := ""                                              // the name of the first such layer
@@ -56,7 +58,7 @@ func (o *operatorIndex) match(r TRTExecRun) ([]atomSpan, error) {
 	// A layer spans the operators that its name lists. The time of one that lists none goes to the next that does.
 	for _, l := range r.Layers.Layers {
 		s := atomSpan{layer: l.Name, firstAtom: -1, time: l.Time}
-		for _, n := range operatorNames(l.Name) {
+		for _, n := range o.benchmark.OperatorNames(l.Name) {
 			atom, ok := o.atom[n]
 			if !ok {
 				continue
@@ -89,29 +91,4 @@ func (o *operatorIndex) match(r TRTExecRun) ([]atomSpan, error) {
 	}
 	out[len(out)-1].time += pendingTime
 	return out, nil
-}
-
-// operatorNames returns the operators that a layer's name may stand for. TensorRT joins the names of a fused layer
-// with " + " (one after the other), " || " (side by side) and ", " inside PWN(…) (pointwise), and writes
-// {ForeignNode[a...b]} for the operators from a to b.
-func operatorNames(layer string) []string {
-	if strings.HasPrefix(layer, "Reformatting CopyNode") || strings.HasPrefix(layer, "copied ") {
-		return nil // the name is that of a neighbour
-	}
-	name := strings.NewReplacer("{ForeignNode[", "\x00", "]}", "\x00", "PWN(", "\x00", " + ", "\x00", " || ", "\x00", "...", "\x00").Replace(layer)
-	out := []string{layer}
-	for _, part := range strings.Split(name, "\x00") {
-		// An operator's name may itself contain ", ", so try the whole part, too.
-		for _, p := range append(strings.Split(part, ", "), part) {
-			if p = strings.TrimSpace(p); p == "" {
-				continue
-			}
-			out = append(out, p)
-			// Closing brackets belong to pointwise groups or to the name, so try with each number of them.
-			for q, ok := strings.CutSuffix(p, ")"); ok; q, ok = strings.CutSuffix(q, ")") {
-				out = append(out, q)
-			}
-		}
-	}
-	return out
 }

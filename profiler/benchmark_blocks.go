@@ -12,9 +12,9 @@ import (
 // layersNameFormat makes the name of a block of layers, from which a later import learns where it was cut.
 const layersNameFormat = "layers %d-%d"
 
-// byTime groups the layers of TensorRT's engine into blocks of about equal time, the same blocks in all runs. It is
+// byTime groups the layers of the engine into blocks of about equal time, the same blocks in all runs. It is
 // for imports without the model's file.
-func (im *trtImport) byTime() error {
+func (im *benchmarkImport) byTime() error {
 	// All runs must have the same layers.
 	firstLayers := im.options.Runs[0].Layers.Layers
 	for _, r := range im.options.Runs[1:] {
@@ -84,14 +84,14 @@ func layerBounds(m *formats.ProfileModel, layers int) ([]int, error) {
 }
 
 // byGraph groups the parts of the model's graph into blocks of about equal time, the same blocks in all runs, and
-// sums the layers' times by block. It cuts only where no layer of TensorRT's engine spans the cut.
-func (im *trtImport) byGraph() error {
+// sums the layers' times by block. It cuts only where no layer of the engine spans the cut.
+func (im *benchmarkImport) byGraph() error {
 	if im.chain == nil {
 		return inputError("%s cannot be cut (%s): import its times alone", im.options.File, strings.Join(im.model.info().warnings, "; "))
 	}
 
 	// A layer forbids the cuts inside its span.
-	names := newOperators(im.chain)
+	names := newOperators(im.chain, im.options.Benchmark)
 	spans := make([][]atomSpan, len(im.options.Runs))
 	forbiddenBy := make([]string, im.chain.AtomCount()+1) // by cut: the name of the layer that forbids it
 	for i, r := range im.options.Runs {

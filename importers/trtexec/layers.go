@@ -14,31 +14,11 @@ import (
 
 	"inferplan/formats/csvfile"
 	"inferplan/formats/document"
+	"inferplan/profiler"
 )
 
-// Layers holds the time of every layer of an engine.
-type Layers struct {
-	Count  int // number of iterations
-	Layers []Layer
-}
-
-// Layer is one layer, in the order in which the engine runs them.
-type Layer struct {
-	Name string
-	Time time.Duration // the time of one iteration: the median if the file has it, else the mean
-}
-
-// Total returns the time of all layers in one iteration.
-func (l *Layers) Total() time.Duration {
-	sum := time.Duration(0)
-	for i := range l.Layers {
-		sum += l.Layers[i].Time
-	}
-	return sum
-}
-
-// MaxLayers bounds the number of layers of an engine.
-const MaxLayers = 5000
+// maxLayers bounds the number of layers of an engine.
+const maxLayers = 5000
 
 // entry is an entry of a file. The first has the number of iterations, each of the others a layer. Other fields
 // are skipped.
@@ -60,8 +40,8 @@ func (list entries) Validate() error {
 	if list[0].Count < 1 || list[0].Name != "" {
 		return findingAt(0, "", "no object with a count of iterations alone", `{"count": N} before the layers`)
 	}
-	if n := len(list) - 1; n < 1 || n > MaxLayers {
-		return findingAt(0, "", fmt.Sprintf("%d layers behind the count", n), fmt.Sprintf("1 to %d", MaxLayers))
+	if n := len(list) - 1; n < 1 || n > maxLayers {
+		return findingAt(0, "", fmt.Sprintf("%d layers behind the count", n), fmt.Sprintf("1 to %d", maxLayers))
 	}
 	for i := range list[1:] {
 		if err := list[1+i].check(1+i, float64(list[0].Count)); err != nil {
@@ -99,8 +79,8 @@ func (e *entry) check(i int, iterations float64) error {
 
 // layers returns the layers of the entries, each with its median time per iteration, or its mean if the file has
 // no median.
-func (list entries) layers() *Layers {
-	l := &Layers{Count: list[0].Count}
+func (list entries) layers() *profiler.Layers {
+	l := &profiler.Layers{Count: list[0].Count}
 	for i := range list[1:] {
 		e, iterations := &list[1+i], float64(list[0].Count)
 		t := *e.Mean
@@ -110,7 +90,7 @@ func (list entries) layers() *Layers {
 		case e.Median != nil:
 			t = *e.Median
 		}
-		l.Layers = append(l.Layers, Layer{Name: e.Name, Time: duration(t)})
+		l.Layers = append(l.Layers, profiler.Layer{Name: e.Name, Time: duration(t)})
 	}
 	return l
 }
@@ -118,9 +98,9 @@ func (list entries) layers() *Layers {
 // layerFields are the fields of entries of layers.
 var layerFields = []string{"count", "name", "timeMs", "averageMs", "medianMs", "percentage"}
 
-// ReadLayers reads the layers that trtexec --exportProfile writes, with the time of each. unknown are the fields of
+// readLayers reads the layers that trtexec --exportProfile writes, with the time of each. unknown are the fields of
 // entries that no version of trtexec writes, as far as is known. Errors use name for the file.
-func ReadLayers(r io.Reader, name string) (layers *Layers, unknown []string, err error) {
+func readLayers(r io.Reader, name string) (layers *profiler.Layers, unknown []string, err error) {
 	var list entries
 	if unknown, err = read(r, name, "a list of layers, as trtexec --exportProfile writes it", &list, layerFields); err != nil {
 		return nil, nil, err
@@ -171,11 +151,11 @@ func unknownFields(text []byte, known []string) []string {
 	return slices.Sorted(maps.Keys(unknown))
 }
 
-// HasLayers reports whether a file that begins with head is one of --exportProfile.
-func HasLayers(head []byte) bool { return layersHead.Match(head) }
+// hasLayers reports whether a file that begins with head is one of --exportProfile.
+func hasLayers(head []byte) bool { return layersHead.Match(head) }
 
-// HasTimes reports whether a file that begins with head is one of --exportTimes.
-func HasTimes(head []byte) bool { return timesHead.Match(head) }
+// hasTimes reports whether a file that begins with head is one of --exportTimes.
+func hasTimes(head []byte) bool { return timesHead.Match(head) }
 
 var (
 	layersHead = regexp.MustCompile(`^\s*\[\s*\{\s*"count"\s*:`)

@@ -11,24 +11,36 @@ import (
 
 	"inferplan/engine/graph"
 	"inferplan/formats"
-	"inferplan/formats/importer/trtexec"
 )
+
+// joiner is a benchmark whose layers have the names of their operators, joined with " + ".
+type joiner struct{}
+
+func (joiner) Name() string     { return "stopwatch" }
+func (joiner) Provider() string { return "fused" }
+func (joiner) Method() string   { return "by hand" }
+func (joiner) OperatorNames(layer string) []string {
+	if strings.HasPrefix(layer, "Reformatting") {
+		return nil
+	}
+	return strings.Split(layer, " + ")
+}
 
 func l4() formats.ProfileDevice { return formats.ProfileDevice{Device: "L4", EngineVersion: "10.3"} }
 
 // layersOf are layers with times in microseconds.
-func layersOf(pairs ...any) *trtexec.Layers {
-	l := &trtexec.Layers{Count: 100}
+func layersOf(pairs ...any) *Layers {
+	l := &Layers{Count: 100}
 	for i := 0; i < len(pairs); i += 2 {
-		l.Layers = append(l.Layers, trtexec.Layer{Name: pairs[i].(string), Time: time.Duration(pairs[i+1].(int)) * time.Microsecond})
+		l.Layers = append(l.Layers, Layer{Name: pairs[i].(string), Time: time.Duration(pairs[i+1].(int)) * time.Microsecond})
 	}
 	return l
 }
 
 // timesOf are inferences of so many microseconds on the GPU.
-func computed(us ...int) (out []trtexec.Inference) {
+func computed(us ...int) (out []Inference) {
 	for _, v := range us {
-		out = append(out, trtexec.Inference{Compute: time.Duration(v) * time.Microsecond})
+		out = append(out, Inference{Compute: time.Duration(v) * time.Microsecond})
 	}
 	return out
 }
@@ -48,12 +60,12 @@ func us(v ...float64) (out []time.Duration) {
 }
 
 // Layers become blocks by time, scaled to what an inference takes.
-func TestTRTExecByTime(t *testing.T) {
+func TestBenchmarkByTime(t *testing.T) {
 	a := layersOf("in", 10, "conv1", 30, "relu", 0, "conv2", 40, "fc", 20)
 	b := layersOf("in", 20, "conv1", 90, "relu", 0, "conv2", 130, "fc", 60)
-	p, err := ImportTRTExec(context.Background(), TRTExecOptions{
-		Model: "net", Device: l4(), Blocks: 3, OutPath: "profile.json",
-		Runs: []TRTExecRun{
+	p, err := ImportBenchmark(context.Background(), BenchmarkOptions{
+		Benchmark: joiner{}, Model: "net", Device: l4(), Blocks: 3, OutPath: "profile.json",
+		Runs: []BenchmarkRun{
 			{Share: 1, Batch: 4, Times: computed(280, 270, 240, 260, 250, 290, 275), Layers: b, Name: "t4 and p4"},
 			{Share: 1, Batch: 1, Layers: a, Name: "p1"},
 		},
@@ -82,15 +94,15 @@ func TestTRTExecByTime(t *testing.T) {
 		t.Errorf("batch 4: %+v, whole %+v", four.Blocks, four.WholeModel)
 	}
 	d := p.Devices[0]
-	if d.Engine != "imported" || d.Provider != "tensorrt" || d.Source != "p1, t4 and p4" || !strings.Contains(d.Method, "trtexec") {
+	if d.Engine != "imported" || d.Provider != "fused" || d.Source != "p1, t4 and p4" || d.Method != "by hand" {
 		t.Errorf("%+v", d)
 	}
-	if n := strings.Join(p.Notes, "\n"); !strings.Contains(n, "trtexec of net on L4: 5 layers in 3 blocks by time; what crosses between them is not known") || !strings.Contains(n, "0.900 at batch 4") {
+	if n := strings.Join(p.Notes, "\n"); !strings.Contains(n, "stopwatch of net on L4: 5 layers in 3 blocks by time; what crosses between them is not known") || !strings.Contains(n, "0.900 at batch 4") {
 		t.Errorf("notes %s", n)
 	}
 
 	// Another batch of the same engine, later, goes to the same blocks.
-	more, err := ImportTRTExec(context.Background(), TRTExecOptions{Model: "net", Device: l4(), Blocks: 2, Profile: p, Runs: []TRTExecRun{
+	more, err := ImportBenchmark(context.Background(), BenchmarkOptions{Benchmark: joiner{}, Model: "net", Device: l4(), Blocks: 2, Profile: p, Runs: []BenchmarkRun{
 		{Share: 2, Batch: 1, Layers: layersOf("in", 500, "conv1", 1, "relu", 1, "conv2", 1, "fc", 1), Name: "half"},
 	}})
 	if err != nil {
@@ -110,8 +122,8 @@ func TestTRTExecByTime(t *testing.T) {
 	}
 }
 
-func TestTRTExecWithoutLayers(t *testing.T) {
-	p, err := ImportTRTExec(context.Background(), TRTExecOptions{Model: "net", Device: l4(), Runs: []TRTExecRun{{Share: 1, Batch: 2, Times: computed(5, 6, 7), Name: "t"}}})
+func TestBenchmarkWithoutLayers(t *testing.T) {
+	p, err := ImportBenchmark(context.Background(), BenchmarkOptions{Benchmark: joiner{}, Model: "net", Device: l4(), Runs: []BenchmarkRun{{Share: 1, Batch: 2, Times: computed(5, 6, 7), Name: "t"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,10 +133,10 @@ func TestTRTExecWithoutLayers(t *testing.T) {
 	}
 }
 
-func TestTRTExecErrors(t *testing.T) {
-	good := TRTExecRun{Share: 1, Batch: 1, Layers: layersOf("a", 1, "b", 1), Name: "p1"}
-	with := func(edit func(o *TRTExecOptions)) TRTExecOptions {
-		o := TRTExecOptions{Model: "net", Device: l4(), Runs: []TRTExecRun{good}}
+func TestBenchmarkErrors(t *testing.T) {
+	good := BenchmarkRun{Share: 1, Batch: 1, Layers: layersOf("a", 1, "b", 1), Name: "p1"}
+	with := func(edit func(o *BenchmarkOptions)) BenchmarkOptions {
+		o := BenchmarkOptions{Benchmark: joiner{}, Model: "net", Device: l4(), Runs: []BenchmarkRun{good}}
 		edit(&o)
 		return o
 	}
@@ -136,78 +148,55 @@ func TestTRTExecErrors(t *testing.T) {
 		return &formats.Profile{Models: []formats.ProfileModel{m}}
 	}
 	for _, c := range []struct {
-		o    TRTExecOptions
+		o    BenchmarkOptions
 		want string
 	}{
-		{with(func(o *TRTExecOptions) { o.Device.Device = "" }), "no device kind"},
-		{with(func(o *TRTExecOptions) { o.Device.Device = "cpu-1" }), "TensorRT runs on GPUs"},
-		{with(func(o *TRTExecOptions) { o.Model = "" }), "no model"},
-		{with(func(o *TRTExecOptions) { o.File = "x.onnx" }), "no engine"},
-		{with(func(o *TRTExecOptions) { o.Blocks = -1 }), "-1 blocks"},
-		{with(func(o *TRTExecOptions) { o.Runs = nil }), "no run"},
-		{with(func(o *TRTExecOptions) { o.Runs = append(o.Runs, good) }), "batch 1 on a share 1/1 a second time"},
-		{with(func(o *TRTExecOptions) { o.Runs[0].Batch = 0 }), "batch 0"},
-		{with(func(o *TRTExecOptions) { o.Runs[0].Layers = nil }), "neither times nor layers"},
-		{with(func(o *TRTExecOptions) {
-			o.Runs = append(o.Runs, TRTExecRun{Share: 1, Batch: 2, Times: computed(3), Name: "t2"})
+		{with(func(o *BenchmarkOptions) { o.Device.Device = "" }), "no device kind"},
+		{with(func(o *BenchmarkOptions) { o.Device.Device = "cpu-1" }), "stopwatch runs on GPUs"},
+		{with(func(o *BenchmarkOptions) { o.Model = "" }), "no model"},
+		{with(func(o *BenchmarkOptions) { o.File = "x.onnx" }), "no engine"},
+		{with(func(o *BenchmarkOptions) { o.Blocks = -1 }), "-1 blocks"},
+		{with(func(o *BenchmarkOptions) { o.Runs = nil }), "no run"},
+		{with(func(o *BenchmarkOptions) { o.Runs = append(o.Runs, good) }), "batch 1 on a share 1/1 a second time"},
+		{with(func(o *BenchmarkOptions) { o.Runs[0].Batch = 0 }), "batch 0"},
+		{with(func(o *BenchmarkOptions) { o.Runs[0].Layers = nil }), "neither times nor layers"},
+		{with(func(o *BenchmarkOptions) {
+			o.Runs = append(o.Runs, BenchmarkRun{Share: 1, Batch: 2, Times: computed(3), Name: "t2"})
 		}), "t2: no layers, which other runs have"},
-		{with(func(o *TRTExecOptions) {
-			o.Runs = append(o.Runs, TRTExecRun{Share: 1, Batch: 2, Layers: layersOf("a", 1, "c", 1), Name: "p2"})
+		{with(func(o *BenchmarkOptions) {
+			o.Runs = append(o.Runs, BenchmarkRun{Share: 1, Batch: 2, Layers: layersOf("a", 1, "c", 1), Name: "p2"})
 		}), `p2: layer 1 is "c", in p1 it is "b"`},
-		{with(func(o *TRTExecOptions) {
-			o.Runs = append(o.Runs, TRTExecRun{Share: 1, Batch: 2, Layers: layersOf("a", 1), Name: "p2"})
+		{with(func(o *BenchmarkOptions) {
+			o.Runs = append(o.Runs, BenchmarkRun{Share: 1, Batch: 2, Layers: layersOf("a", 1), Name: "p2"})
 		}), `p2: layer 1 is "nothing"`},
-		{with(func(o *TRTExecOptions) {
+		{with(func(o *BenchmarkOptions) {
 			o.Profile = &formats.Profile{Devices: []formats.ProfileDevice{{Device: "L4", Engine: "onnxruntime", EngineVersion: "1.29"}}}
 		}), "the profile has L4 from elsewhere (onnxruntime 1.29)"},
-		{with(func(o *TRTExecOptions) { o.Profile = into("layers 0-0", "layers 1-4") }), "net has 5 layers in the profile, 2 here"},
-		{with(func(o *TRTExecOptions) { o.Profile = into("block0", "block1") }), "net is cut otherwise in the profile (block block0)"},
-		{with(func(o *TRTExecOptions) {
-			o.Runs[0] = TRTExecRun{Share: 1, Batch: 2, Times: computed(3), Name: "t2"}
+		{with(func(o *BenchmarkOptions) { o.Profile = into("layers 0-0", "layers 1-4") }), "net has 5 layers in the profile, 2 here"},
+		{with(func(o *BenchmarkOptions) { o.Profile = into("block0", "block1") }), "net is cut otherwise in the profile (block block0)"},
+		{with(func(o *BenchmarkOptions) {
+			o.Runs[0] = BenchmarkRun{Share: 1, Batch: 2, Times: computed(3), Name: "t2"}
 			o.Profile = into("layers 0-0", "layers 1-1")
 		}), "net is cut into 2 blocks in the profile, and the runs have no layers"},
 	} {
-		_, err := ImportTRTExec(context.Background(), c.o)
+		_, err := ImportBenchmark(context.Background(), c.o)
 		if !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v\nwant %s", err, c.want)
 		}
 	}
 }
 
-func TestOperatorNames(t *testing.T) {
-	for layer, want := range map[string][]string{
-		"/conv1/Conv": {"/conv1/Conv"},
-		"/layer1/layer1.0/conv1/Conv + /layer1/layer1.0/relu/Relu": {"/layer1/layer1.0/conv1/Conv", "/layer1/layer1.0/relu/Relu"},
-		"conv_a || conv_b":                           {"conv_a", "conv_b"},
-		"PWN(Sigmoid_1)":                             {"Sigmoid_1"},
-		"PWN(PWN(/act/Sigmoid), /act/Mul)":           {"/act/Sigmoid", "/act/Mul"},
-		"Conv_0 + PWN(Clip_3)":                       {"Conv_0", "Clip_3"},
-		"{ForeignNode[/encoder/Add.../head/MatMul]}": {"/encoder/Add", "/head/MatMul"},
-		"odd (but) named, so":                        {"odd (but) named, so"},
-	} {
-		got := operatorNames(layer)
-		for _, w := range want {
-			if !slices.Contains(got, w) {
-				t.Errorf("%s: no %s in %q", layer, w, got)
-			}
-		}
-	}
-	if got := operatorNames("Reformatting CopyNode for Input Tensor 0 to Conv_0 + Relu_1"); got != nil {
-		t.Errorf("a change of layout has the names %q", got)
-	}
-}
-
-// trtLayers makes an engine's layers of a real model: its operators fused two by
+// fusedLayers makes an engine's layers of a real model: its operators fused two by
 // two, a change of layout first, one microsecond per operator and batch.
-func trtLayers(c *graph.Chain, batch, fuse int) *trtexec.Layers {
-	l := &trtexec.Layers{Count: 10, Layers: []trtexec.Layer{{Name: "Reformatting CopyNode for Input Tensor 0 to x", Time: time.Duration(batch) * time.Microsecond}}}
+func fusedLayers(c *graph.Chain, batch, fuse int) *Layers {
+	l := &Layers{Count: 10, Layers: []Layer{{Name: "Reformatting CopyNode for Input Tensor 0 to x", Time: time.Duration(batch) * time.Microsecond}}}
 	var names []string
 	for i := range c.AtomCount() {
 		names = append(names, c.AtomNodes(i)...)
 	}
 	for k := 0; k < len(names); k += fuse {
 		group := names[k:min(k+fuse, len(names))]
-		l.Layers = append(l.Layers, trtexec.Layer{Name: strings.Join(group, " + "), Time: time.Duration(len(group)*batch) * time.Microsecond})
+		l.Layers = append(l.Layers, Layer{Name: strings.Join(group, " + "), Time: time.Duration(len(group)*batch) * time.Microsecond})
 	}
 	return l
 }
@@ -223,7 +212,7 @@ func graphChain(t *testing.T, o *Options, path string) *graph.Chain {
 
 // With the model's file, layers of different engines meet in the same blocks,
 // which end where the model can be cut and no layer spans the cut.
-func TestTRTExecByGraph(t *testing.T) {
+func TestBenchmarkByGraph(t *testing.T) {
 	eng := realEngine(t)
 	path := realModels(t, "squeezenet")[0]
 	c := graphChain(t, &Options{Engine: eng}, path)
@@ -231,14 +220,14 @@ func TestTRTExecByGraph(t *testing.T) {
 	for i := range c.AtomCount() {
 		operators += len(c.AtomNodes(i))
 	}
-	o := TRTExecOptions{
-		Device: l4(), File: path, Prober: eng, Blocks: 4, OutPath: "profile.json",
-		Runs: []TRTExecRun{
-			{Share: 1, Batch: 1, Layers: trtLayers(c, 1, 1), Times: computed(operators + 1), Name: "one"},
-			{Share: 1, Batch: 2, Layers: trtLayers(c, 2, 3), Name: "two"},
+	o := BenchmarkOptions{
+		Benchmark: joiner{}, Device: l4(), File: path, Prober: eng, Blocks: 4, OutPath: "profile.json",
+		Runs: []BenchmarkRun{
+			{Share: 1, Batch: 1, Layers: fusedLayers(c, 1, 1), Times: computed(operators + 1), Name: "one"},
+			{Share: 1, Batch: 2, Layers: fusedLayers(c, 2, 3), Name: "two"},
 		},
 	}
-	p, err := ImportTRTExec(context.Background(), o)
+	p, err := ImportBenchmark(context.Background(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,31 +279,31 @@ func TestTRTExecByGraph(t *testing.T) {
 	// one of them is refused.
 	o.Profile, o.Blocks = p, 7
 	o.Runs = o.Runs[:1]
-	if again, err := ImportTRTExec(context.Background(), o); err != nil || !formats.SameCuts(again.Models[0].Blocks, m.Blocks) {
+	if again, err := ImportBenchmark(context.Background(), o); err != nil || !formats.SameCuts(again.Models[0].Blocks, m.Blocks) {
 		t.Errorf("%v, cuts of the profile kept: %v", err, err == nil && formats.SameCuts(again.Models[0].Blocks, m.Blocks))
 	}
-	o.Runs = []TRTExecRun{{Share: 1, Batch: 4, Layers: trtLayers(c, 4, operators), Name: "all in one"}}
-	if _, err := ImportTRTExec(context.Background(), o); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), "inside the layer") {
+	o.Runs = []BenchmarkRun{{Share: 1, Batch: 4, Layers: fusedLayers(c, 4, operators), Name: "all in one"}}
+	if _, err := ImportBenchmark(context.Background(), o); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), "inside the layer") {
 		t.Errorf("%v", err)
 	}
 	o.Profile = nil
-	if whole, err := ImportTRTExec(context.Background(), o); err != nil || len(whole.Models[0].Blocks) != 1 {
+	if whole, err := ImportBenchmark(context.Background(), o); err != nil || len(whole.Models[0].Blocks) != 1 {
 		t.Errorf("one layer: %v", err)
 	}
 
 	// Layers of another model are not quietly spread over this one.
-	o.Runs = []TRTExecRun{{Share: 1, Batch: 1, Layers: layersOf("/other/Conv", 9), Name: "p"}}
-	if _, err := ImportTRTExec(context.Background(), o); err == nil || !strings.Contains(err.Error(), "none of its 1 layers has the name of an operator") {
+	o.Runs = []BenchmarkRun{{Share: 1, Batch: 1, Layers: layersOf("/other/Conv", 9), Name: "p"}}
+	if _, err := ImportBenchmark(context.Background(), o); err == nil || !strings.Contains(err.Error(), "none of its 1 layers has the name of an operator") {
 		t.Errorf("%v", err)
 	}
-	some := trtLayers(c, 1, 1)
-	some.Layers = append(some.Layers, trtexec.Layer{Name: "stranger", Time: time.Duration(operators) * time.Microsecond})
+	some := fusedLayers(c, 1, 1)
+	some.Layers = append(some.Layers, Layer{Name: "stranger", Time: time.Duration(operators) * time.Microsecond})
 	o.Runs[0].Layers = some
-	if _, err := ImportTRTExec(context.Background(), o); err == nil || !strings.Contains(err.Error(), `such as "stranger", take 5`) && !strings.Contains(err.Error(), "take 50 %") {
+	if _, err := ImportBenchmark(context.Background(), o); err == nil || !strings.Contains(err.Error(), `such as "stranger", take 5`) && !strings.Contains(err.Error(), "take 50 %") {
 		t.Errorf("%v", err)
 	}
 	o.File = fmt.Sprint(path, ".none")
-	if _, err := ImportTRTExec(context.Background(), o); err == nil {
+	if _, err := ImportBenchmark(context.Background(), o); err == nil {
 		t.Error("a file that is not there")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"inferplan/formats/document"
+	"inferplan/profiler"
 )
 
 // Files of our own making in the shape that trtexec writes, white space
@@ -40,26 +41,26 @@ func TestReadTimes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{"plain": goodTimes, "packed": packed.String()} {
-		got, _, err := ReadTimes(strings.NewReader(text), "t.json")
+		got, _, err := readTimes(strings.NewReader(text), "t.json")
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if us := time.Microsecond; !slices.Equal(got, []Inference{{40 * us, 1250 * us, 10 * us}, {50 * us, 1300 * us, 20 * us}}) || got[0].Total() != 1300*us {
+		if us := time.Microsecond; !slices.Equal(got, []profiler.Inference{{HostToDevice: 40 * us, Compute: 1250 * us, DeviceToHost: 10 * us}, {HostToDevice: 50 * us, Compute: 1300 * us, DeviceToHost: 20 * us}}) || got[0].Total() != 1300*us {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
 }
 
 func TestReadLayers(t *testing.T) {
-	got, _, err := ReadLayers(strings.NewReader(goodLayers), "p.json")
+	got, _, err := readLayers(strings.NewReader(goodLayers), "p.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Layer{
-		{"Reformatting CopyNode for Input Tensor 0 to conv1 + relu1", 100 * time.Microsecond}, // no median: the mean
-		{"conv1 + relu1", 1900 * time.Microsecond},
-		{"maybe", 100 * time.Microsecond}, // ran every other time
-		{"fc", 0},
+	want := []profiler.Layer{
+		{Name: "Reformatting CopyNode for Input Tensor 0 to conv1 + relu1", Time: 100 * time.Microsecond}, // no median: the mean
+		{Name: "conv1 + relu1", Time: 1900 * time.Microsecond},
+		{Name: "maybe", Time: 100 * time.Microsecond}, // ran every other time
+		{Name: "fc", Time: 0},
 	}
 	if got.Count != 4 || !slices.Equal(got.Layers, want) || got.Total() != 2100*time.Microsecond {
 		t.Errorf("%+v", got)
@@ -109,16 +110,16 @@ func TestErrorsNameThePlace(t *testing.T) {
 	} {
 		var err error
 		if c.layers {
-			_, _, err = ReadLayers(strings.NewReader(c.text), "x.json")
+			_, _, err = readLayers(strings.NewReader(c.text), "x.json")
 		} else {
-			_, _, err = ReadTimes(strings.NewReader(c.text), "x.json")
+			_, _, err = readTimes(strings.NewReader(c.text), "x.json")
 		}
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%.60q: %v\nwant %s", c.text, err, c.want)
 		}
 	}
-	many := strings.NewReader(`[{"count":1}` + strings.Repeat(`,{"name":"l","timeMs":1,"averageMs":1}`, MaxLayers+1) + `]`)
-	if _, _, err := ReadLayers(many, "x.json"); err == nil || !strings.Contains(err.Error(), "5001 layers") {
+	many := strings.NewReader(`[{"count":1}` + strings.Repeat(`,{"name":"l","timeMs":1,"averageMs":1}`, maxLayers+1) + `]`)
+	if _, _, err := readLayers(many, "x.json"); err == nil || !strings.Contains(err.Error(), "5001 layers") {
 		t.Errorf("%v", err)
 	}
 }
@@ -130,13 +131,13 @@ func FuzzRead(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		times, _, err := ReadTimes(bytes.NewReader(data), "x.json")
+		times, _, err := readTimes(bytes.NewReader(data), "x.json")
 		if err == nil {
-			if len(times) == 0 || slices.ContainsFunc(times, func(x Inference) bool { return min(x.HostToDevice, x.Compute, x.DeviceToHost) < 0 }) {
+			if len(times) == 0 || slices.ContainsFunc(times, func(x profiler.Inference) bool { return min(x.HostToDevice, x.Compute, x.DeviceToHost) < 0 }) {
 				t.Fatalf("%+v", times)
 			}
 		}
-		layers, _, lerr := ReadLayers(bytes.NewReader(data), "x.json")
+		layers, _, lerr := readLayers(bytes.NewReader(data), "x.json")
 		if lerr == nil && (layers.Count < 1 || layers.Total() <= 0) {
 			t.Fatalf("%+v", layers)
 		}
@@ -154,11 +155,34 @@ func FuzzRead(f *testing.F) {
 
 // Fields that trtexec never wrote are named; older names of copies are read.
 func TestFieldsThatAreNotKnownAreNamed(t *testing.T) {
-	times, unknown, err := ReadTimes(strings.NewReader(`[{"startInMs":0,"inMs":0.5,"computeMs":1,"outMs":0.25,"energyMj":3},{"computeMs":1,"b":[1]}]`), "t.json")
-	if err != nil || !slices.Equal(unknown, []string{"b", "energyMj"}) || times[0] != (Inference{500 * time.Microsecond, time.Millisecond, 250 * time.Microsecond}) {
+	times, unknown, err := readTimes(strings.NewReader(`[{"startInMs":0,"inMs":0.5,"computeMs":1,"outMs":0.25,"energyMj":3},{"computeMs":1,"b":[1]}]`), "t.json")
+	if err != nil || !slices.Equal(unknown, []string{"b", "energyMj"}) || times[0] != (profiler.Inference{HostToDevice: 500 * time.Microsecond, Compute: time.Millisecond, DeviceToHost: 250 * time.Microsecond}) {
 		t.Errorf("%+v, %q, %v", times, unknown, err)
 	}
-	if !HasTimes([]byte(goodTimes)) || HasTimes([]byte(goodLayers)) || !HasLayers([]byte(goodLayers)) || HasLayers([]byte(goodTimes)) {
+	if !hasTimes([]byte(goodTimes)) || hasTimes([]byte(goodLayers)) || !hasLayers([]byte(goodLayers)) || hasLayers([]byte(goodTimes)) {
 		t.Error("files are taken for each other")
+	}
+}
+
+func TestOperatorNames(t *testing.T) {
+	for layer, want := range map[string][]string{
+		"/conv1/Conv": {"/conv1/Conv"},
+		"/layer1/layer1.0/conv1/Conv + /layer1/layer1.0/relu/Relu": {"/layer1/layer1.0/conv1/Conv", "/layer1/layer1.0/relu/Relu"},
+		"conv_a || conv_b":                           {"conv_a", "conv_b"},
+		"PWN(Sigmoid_1)":                             {"Sigmoid_1"},
+		"PWN(PWN(/act/Sigmoid), /act/Mul)":           {"/act/Sigmoid", "/act/Mul"},
+		"Conv_0 + PWN(Clip_3)":                       {"Conv_0", "Clip_3"},
+		"{ForeignNode[/encoder/Add.../head/MatMul]}": {"/encoder/Add", "/head/MatMul"},
+		"odd (but) named, so":                        {"odd (but) named, so"},
+	} {
+		got := benchmark{}.OperatorNames(layer)
+		for _, w := range want {
+			if !slices.Contains(got, w) {
+				t.Errorf("%s: no %s in %q", layer, w, got)
+			}
+		}
+	}
+	if got := (benchmark{}).OperatorNames("Reformatting CopyNode for Input Tensor 0 to Conv_0 + Relu_1"); got != nil {
+		t.Errorf("a change of layout has the names %q", got)
 	}
 }

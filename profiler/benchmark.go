@@ -12,25 +12,69 @@ import (
 	"inferplan/engine/graph"
 	"inferplan/formats"
 	"inferplan/formats/document"
-	"inferplan/formats/importer/trtexec"
 	"inferplan/formats/modelfile"
 	"inferplan/formats/report"
 )
 
-// TRTExecRun is the output of trtexec for one batch size and share: its times, its layers, or both.
-type TRTExecRun struct {
+// Benchmark is a tool that timed engines on a GPU, outside of this program.
+type Benchmark interface {
+	// Name returns the name of the tool.
+	Name() string
+	// Provider returns the name of what executed the model, as the profile says it.
+	Provider() string
+	// Method returns how the tool measured, for the profile.
+	Method() string
+	// OperatorNames returns the names that operators of the model may have of which an engine's layer consists. It returns
+	// nil if the layer stands for no operator.
+	OperatorNames(layer string) []string
+}
+
+// Inference holds the times of one inference.
+type Inference struct {
+	HostToDevice time.Duration // the copy of the inputs
+	Compute      time.Duration // the run on the GPU
+	DeviceToHost time.Duration // the copy of the outputs
+}
+
+// Total returns the time of an inference with the copies before and after it.
+func (x *Inference) Total() time.Duration { return x.HostToDevice + x.Compute + x.DeviceToHost }
+
+// Layers holds the time of every layer of an engine.
+type Layers struct {
+	Count  int // number of iterations
+	Layers []Layer
+}
+
+// Layer is one layer, in the order in which the engine runs them.
+type Layer struct {
+	Name string
+	Time time.Duration // the time of one iteration
+}
+
+// Total returns the time of all layers in one iteration.
+func (l *Layers) Total() time.Duration {
+	sum := time.Duration(0)
+	for i := range l.Layers {
+		sum += l.Layers[i].Time
+	}
+	return sum
+}
+
+// BenchmarkRun holds the measurements of a benchmark at one batch size and share: of inferences, of layers, or of both.
+type BenchmarkRun struct {
 	Share, Batch int
-	Times        []trtexec.Inference // of each inference
-	Layers       *trtexec.Layers
+	Times        []Inference // of each inference
+	Layers       *Layers
 	Name         string // the name in errors, and of the source in the profile
 }
 
-// TRTExecOptions describes the model and the device that trtexec ran.
-type TRTExecOptions struct {
-	Model  string                // the model's name; if empty, that of the file
-	Device formats.ProfileDevice // its kind, and other known facts
-	Runs   []TRTExecRun
-	Blocks int // number of blocks that layers are grouped into; 0 means DefaultBlocks
+// BenchmarkOptions describes the model and the device that a benchmark ran.
+type BenchmarkOptions struct {
+	Benchmark Benchmark
+	Model     string                // the model's name; if empty, that of the file
+	Device    formats.ProfileDevice // its kind, and other known facts
+	Runs      []BenchmarkRun
+	Blocks    int // number of blocks that layers are grouped into; 0 means DefaultBlocks
 
 	// File is the ONNX model that the engines were built from. Prober runs it once to learn the shapes at its
 	// cuts. If File is empty, the layers are grouped only by time, and the tensors between blocks are not known.
@@ -47,7 +91,7 @@ type TRTExecOptions struct {
 	Profile *formats.Profile
 }
 
-// ImportTRTExec makes a profile from the measurements of trtexec.
+// ImportBenchmark makes a profile from the measurements of a benchmark.
 //
 // # Layers and blocks
 //
@@ -60,15 +104,14 @@ type TRTExecOptions struct {
 // block takes the least time, and each run counts the same. The tensors between blocks are then unknown, so no
 // plan cuts the model where a network is crossed, until it is imported with its file.
 //
-// With the file, layers are matched to the model's operators by name: TensorRT joins the names of the operators
-// that it fuses. A layer that spans a possible cut forbids that cut. A layer without an operator's name (a change
+// With the file, layers are matched to the model's operators by the names that the benchmark finds in the layer's. A layer that spans a possible cut forbids that cut. A layer without an operator's name (a change
 // of layout) counts with the next layer that has one. Runs may then be of different engines. The parts between the
 // remaining cuts are grouped into blocks by the same rule and, at equal times, at the cuts that the fewest bytes
 // cross.
 //
 // A run without layers gives the whole model as one block.
-func ImportTRTExec(ctx context.Context, o TRTExecOptions) (*formats.Profile, error) {
-	im := &trtImport{options: o, notes: []string{}}
+func ImportBenchmark(ctx context.Context, o BenchmarkOptions) (*formats.Profile, error) {
+	im := &benchmarkImport{options: o, notes: []string{}}
 	if err := im.checkInputs(); err != nil {
 		return nil, err
 	}
@@ -92,9 +135,9 @@ func ImportTRTExec(ctx context.Context, o TRTExecOptions) (*formats.Profile, err
 	return im.profile(), nil
 }
 
-// trtImport is the state of an import.
-type trtImport struct {
-	options   TRTExecOptions
+// benchmarkImport is the state of an import.
+type benchmarkImport struct {
+	options   BenchmarkOptions
 	hasLayers bool
 	model     model // the model of the file; nil without a file
 	chain     *graph.Chain
@@ -105,7 +148,7 @@ type trtImport struct {
 
 // checkInputs fills in the defaults of an import, sorts the runs by share and batch, and returns an error if something
 // is missing or does not fit the profile that the numbers are added to.
-func (im *trtImport) checkInputs() error {
+func (im *benchmarkImport) checkInputs() error {
 	o := &im.options
 	if o.Blocks == 0 {
 		o.Blocks = DefaultBlocks
@@ -116,7 +159,7 @@ func (im *trtImport) checkInputs() error {
 	case o.Device.Device == "":
 		return inputError("no device kind: say what the engine ran on, such as L4")
 	case formats.IsCPU(o.Device.Device):
-		return inputError("device %s: TensorRT runs on GPUs", o.Device.Device)
+		return inputError("device %s: %s runs on GPUs", o.Device.Device, o.Benchmark.Name())
 	case o.Model == "" && o.File == "":
 		return inputError("no model: give its name, or the ONNX file that the engine was built from")
 	case o.File != "" && o.Prober == nil:
@@ -124,14 +167,14 @@ func (im *trtImport) checkInputs() error {
 	case o.Blocks < 1:
 		return inputError("%d blocks: expected at least 1", o.Blocks)
 	case len(o.Runs) == 0:
-		return inputError("no run: give what trtexec exported of at least one batch size")
+		return inputError("no run: give what %s measured of at least one batch size", o.Benchmark.Name())
 	}
 	if o.Model == "" {
 		o.Model = ModelName(o.File)
 	}
 
 	// Sort the runs by share and batch size, and check each.
-	slices.SortStableFunc(o.Runs, func(a, b TRTExecRun) int {
+	slices.SortStableFunc(o.Runs, func(a, b BenchmarkRun) int {
 		if a.Share != b.Share {
 			return a.Share - b.Share
 		}
@@ -149,26 +192,23 @@ func (im *trtImport) checkInputs() error {
 		im.hasLayers = im.hasLayers || r.Layers != nil
 	}
 
-	// Numbers of TensorRT do not mix with measured ones of the same device kind.
-	if known := im.device(); known != nil && (known.Engine != importedEngine || known.Provider != trtProvider) {
-		return inputError("the profile has %s from elsewhere (%s): import under another kind, such as %s-trt, or into another profile (-o)", known.Device, describeDevice(*known), known.Device)
+	// Numbers of another program do not mix with measured ones of the same device kind.
+	if known := im.device(); known != nil && (known.Engine != importedEngine || known.Provider != o.Benchmark.Provider()) {
+		return inputError("the profile has %s from elsewhere (%s): import under another kind, such as %s-%s, or into another profile (-o)", known.Device, describeDevice(*known), known.Device, o.Benchmark.Provider())
 	}
 	for _, r := range o.Runs {
 		if im.hasLayers && r.Layers == nil {
-			return inputError("%s: no layers, which other runs have: export them too (--exportProfile), or give none", r.Name)
+			return inputError("%s: no layers, which other runs have: give those of all runs, or of none", r.Name)
 		}
 	}
 	return nil
 }
 
-// Texts for devices whose numbers trtexec measured.
-const (
-	importedEngine = "imported"
-	trtProvider    = "tensorrt"
-)
+// importedEngine is the engine of devices whose numbers another program measured.
+const importedEngine = "imported"
 
 // device returns the kind in the profile that the numbers are added to, or nil.
-func (im *trtImport) device() *formats.ProfileDevice {
+func (im *benchmarkImport) device() *formats.ProfileDevice {
 	if im.options.Profile == nil {
 		return nil
 	}
@@ -181,7 +221,7 @@ func (im *trtImport) device() *formats.ProfileDevice {
 }
 
 // open opens the model's file, to find its cuts. A model that cannot be cut has no chain.
-func (im *trtImport) open(ctx context.Context) error {
+func (im *benchmarkImport) open(ctx context.Context) error {
 	opt := &Options{Engine: im.options.Prober, Dims: im.options.Dims, Values: im.options.Values, Operators: im.options.Operators, Profile: im.options.Profile}
 	if im.options.Profile != nil {
 		opt.basedOn = im.options.Profile.FindModel(im.options.Model)
@@ -198,7 +238,7 @@ func (im *trtImport) open(ctx context.Context) error {
 }
 
 // profileModel returns the model in the profile that the numbers are added to, or nil.
-func (im *trtImport) profileModel() *formats.ProfileModel {
+func (im *benchmarkImport) profileModel() *formats.ProfileModel {
 	if im.options.Profile == nil {
 		return nil
 	}
@@ -210,7 +250,7 @@ func (im *trtImport) profileModel() *formats.ProfileModel {
 }
 
 // source describes the model's file for the profile, or returns nil without a file.
-func (im *trtImport) source() *formats.ModelSource {
+func (im *benchmarkImport) source() *formats.ModelSource {
 	if im.model == nil {
 		return nil
 	}
@@ -218,11 +258,11 @@ func (im *trtImport) source() *formats.ModelSource {
 	return &formats.ModelSource{Path: relativeTo(im.options.OutPath, info.path), SHA256: info.sha256, Weights: info.files}
 }
 
-// asWhole makes the whole model one block, for runs of trtexec whose layers were not exported. Their block times stay
+// asWhole makes the whole model one block, for runs without layers. Their block times stay
 // 0, and profile takes the time of the inference for the block.
-func (im *trtImport) asWhole() error {
+func (im *benchmarkImport) asWhole() error {
 	if known := im.profileModel(); known != nil && len(known.Blocks) != 1 {
-		return inputError("%s is cut into %d blocks in the profile, and the runs have no layers: export them (--exportProfile)", im.options.Model, len(known.Blocks))
+		return inputError("%s is cut into %d blocks in the profile, and the runs have no layers: give them, too", im.options.Model, len(known.Blocks))
 	}
 	im.blocks = []formats.Block{{Name: "block0"}}
 	if im.model != nil {
@@ -231,17 +271,16 @@ func (im *trtImport) asWhole() error {
 	for range im.options.Runs {
 		im.times = append(im.times, []time.Duration{0})
 	}
-	im.notes = append(im.notes, "no layers were exported: one block")
+	im.notes = append(im.notes, "no layers were given: one block")
 	return nil
 }
 
 // profile returns the document: the device, the model with its blocks, and a measurement per run. The times of
 // blocks are scaled so that they sum to the time of an inference, if the run has both.
-func (im *trtImport) profile() *formats.Profile {
+func (im *benchmarkImport) profile() *formats.Profile {
 	o := &im.options
 	d := o.Device
-	d.Engine, d.Provider = importedEngine, trtProvider
-	d.Method = "trtexec: median over its iterations, with the copies between host and device that its times have"
+	d.Engine, d.Provider, d.Method = importedEngine, o.Benchmark.Provider(), o.Benchmark.Method()
 
 	// An earlier import may have described the device already.
 	var sources []string
@@ -270,12 +309,12 @@ func (im *trtImport) profile() *formats.Profile {
 		scale := 1.0
 		var toDevice, toHost document.Micros // medians of the copies
 		if r.Times != nil {
-			totals := timesOf(r.Times, (*trtexec.Inference).Total)
+			totals := timesOf(r.Times, (*Inference).Total)
 			me.WholeModel = latencyOf(totals)
-			toDevice = latencyOf(timesOf(r.Times, func(x *trtexec.Inference) time.Duration { return x.HostToDevice })).WallUS
-			toHost = latencyOf(timesOf(r.Times, func(x *trtexec.Inference) time.Duration { return x.DeviceToHost })).WallUS
+			toDevice = latencyOf(timesOf(r.Times, func(x *Inference) time.Duration { return x.HostToDevice })).WallUS
+			toHost = latencyOf(timesOf(r.Times, func(x *Inference) time.Duration { return x.DeviceToHost })).WallUS
 			if wholeTime > 0 {
-				scale = float64(latencyOf(timesOf(r.Times, func(x *trtexec.Inference) time.Duration { return x.Compute })).WallUS) / float64(wholeTime)
+				scale = float64(latencyOf(timesOf(r.Times, func(x *Inference) time.Duration { return x.Compute })).WallUS) / float64(wholeTime)
 				scales = append(scales, fmt.Sprintf("%.3f at batch %d", scale, r.Batch))
 			}
 			d.CostSeconds += sumOf(totals).Seconds()
@@ -303,13 +342,13 @@ func (im *trtImport) profile() *formats.Profile {
 	if len(scales) > 0 {
 		im.notes = append(im.notes, "layer times times "+strings.Join(scales, ", ")+" are the inference's")
 	}
-	subject := fmt.Sprintf("trtexec of %s on %s", o.Model, d.Device)
+	subject := fmt.Sprintf("%s of %s on %s", o.Benchmark.Name(), o.Model, d.Device)
 	putNote(p, subject, subject+noteSep+strings.Join(im.notes, "; "))
 	return p
 }
 
 // timesOf returns a time of each inference.
-func timesOf(list []trtexec.Inference, timeOf func(*trtexec.Inference) time.Duration) []time.Duration {
+func timesOf(list []Inference, timeOf func(*Inference) time.Duration) []time.Duration {
 	out := make([]time.Duration, len(list))
 	for i := range list {
 		out[i] = timeOf(&list[i])

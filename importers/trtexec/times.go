@@ -2,18 +2,9 @@ package trtexec
 
 import (
 	"io"
-	"time"
+
+	"inferplan/profiler"
 )
-
-// Inference holds the times of one inference.
-type Inference struct {
-	HostToDevice time.Duration // the copy of the inputs
-	Compute      time.Duration // the run on the GPU
-	DeviceToHost time.Duration // the copy of the outputs
-}
-
-// Total returns the time of an inference with the copies before and after it.
-func (x *Inference) Total() time.Duration { return x.HostToDevice + x.Compute + x.DeviceToHost }
 
 // inference is an entry of a file, in milliseconds. TensorRT 7 and before have inMs and outMs for the copies.
 type inference struct {
@@ -53,17 +44,17 @@ func (list inferences) Validate() error {
 	return nil
 }
 
-// ReadTimes reads a file of --exportTimes: how long each inference took. unknown are the fields of entries that no
+// readTimes reads a file of --exportTimes: how long each inference took. unknown are the fields of entries that no
 // version of trtexec writes, as far as is known. Errors use name for the file.
-func ReadTimes(r io.Reader, name string) (times []Inference, unknown []string, err error) {
+func readTimes(r io.Reader, name string) (times []profiler.Inference, unknown []string, err error) {
 	var list inferences
 	if unknown, err = read(r, name, "a list of times, as trtexec --exportTimes writes it", &list, timeFields); err != nil {
 		return nil, nil, err
 	}
-	times = make([]Inference, len(list))
+	times = make([]profiler.Inference, len(list))
 	for i := range list {
 		e := &list[i]
-		times[i] = Inference{HostToDevice: duration(e.H2D + e.In), Compute: duration(e.Compute), DeviceToHost: duration(e.D2H + e.Out)}
+		times[i] = profiler.Inference{HostToDevice: duration(e.H2D + e.In), Compute: duration(e.Compute), DeviceToHost: duration(e.D2H + e.Out)}
 	}
 	return times, unknown, nil
 }
