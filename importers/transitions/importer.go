@@ -48,9 +48,9 @@ Name the file in an application's transitions in the workload.`,
 		MinArguments: 1, MaxArguments: importers.AnyNumber, DefaultOutput: "transitions.json", Kind: formats.KindTransitions, RequiredFlags: []string{"from"},
 		FlagWords: map[string][]string{"from": {"log", "spans", "sessions"}},
 		DefineFlags: func(f *pflag.FlagSet) {
-			f.StringVar(&o.sourceKind, "from", "", "what was recorded: log, spans or sessions (required)")
+			f.StringVar(&o.sourceKind, "from", "", "kind of the record: log, spans or sessions (required)")
 			f.StringVar(&o.plan, "plan", "plan.json", "plan of the runs that event logs are of")
-			f.StringVar(&o.application, "application", "", "application of what does not say it (default: the name of a trace's first span; sessions)")
+			f.StringVar(&o.application, "application", "", "application of requests that do not name one (default: the name of a trace's first span; sessions)")
 			f.DurationVar(&o.gap, "gap", 10*time.Second, "pause of a session after which its next call begins another request")
 		},
 		Import: o.importTransitions,
