@@ -78,7 +78,6 @@ func (s *queuePlanner) replan(ctx context.Context, list []*deploy.Search, bounds
 		if before, err = r.judge(ctx, running); err != nil {
 			return nil, err
 		}
-		best = before
 	}
 
 	// The best fleet of all, near what runs.
@@ -92,16 +91,19 @@ func (s *queuePlanner) replan(ctx context.Context, list []*deploy.Search, bounds
 	}
 	target = deploy.PlaceNear(running, target, search.Problem.Pools)
 	_, targetMoves := deploy.Moves(running, target)
-	if targetMoves <= r.maxDevices {
-		if best, err = r.takeIfBetter(ctx, best, target); err != nil {
+
+	// Steps from what runs. A fleet that serves nothing of a model yet has no value: it begins with the servers that are there. The fleet that
+	// was planned anew takes the place of what they lead to if it is better by more than the gap that is asked for, or moves less.
+	if best, err = r.improve(ctx, before, target); err != nil {
+		return nil, err
+	}
+	if targetMoves <= r.maxDevices && !r.isNearBound(best) {
+		judged, err := r.takeIfBetter(ctx, best, target)
+		if err != nil {
 			return nil, err
 		}
-	}
-
-	// Steps from what runs. A fleet that serves nothing of a model yet has no value: it begins with the servers that are there.
-	if targetMoves > r.maxDevices || best == before {
-		if best, err = r.improve(ctx, best, target); err != nil {
-			return nil, err
+		if judged != best && r.isWorthMoves(judged, best) {
+			best = judged
 		}
 	}
 	if best == nil || best.value.misses > 0 {
@@ -133,6 +135,22 @@ func (r *replanner) judge(ctx context.Context, fleet deploy.Fleet) (*judgedFleet
 	return judged, nil
 }
 
+// isNearBound reports whether no fleet can be better by more than the gap that is asked for.
+func (r *replanner) isNearBound(judged *judgedFleet) bool {
+	return judged != nil && judged.value.misses == 0 && milp.RelativeGap(r.sense, r.objectiveOf(judged), r.bound) <= r.input.Values.Number("gap")
+}
+
+// isWorthMoves reports whether a fleet that is better than another one, which may be nil, is so by more than the gap that is asked for, or
+// moves no more.
+func (r *replanner) isWorthMoves(judged, other *judgedFleet) bool {
+	if other == nil || other.value.misses > judged.value.misses {
+		return true
+	}
+	_, moved := deploy.Moves(r.running, judged.fleet)
+	_, otherMoved := deploy.Moves(r.running, other.fleet)
+	return moved <= otherMoved || other.value.amount-judged.value.amount > r.input.Values.Number("gap")*math.Abs(other.value.amount)
+}
+
 // factorBound returns the bound as a multiple of the rates.
 func (r *replanner) factorBound() float64 { return r.bound / r.search.Problem.RPS() }
 
@@ -155,10 +173,10 @@ func (r *replanner) takeIfBetter(ctx context.Context, best *judgedFleet, fleet d
 }
 
 // improve changes a fleet step by step, as long as that makes it better, and returns the best. A step changes one server, or the sequences
-// of one sort of servers. best may be nil: then the first fleet that serves everything is the beginning. If ctx ends, it returns the best
-// so far.
+// of one sort of servers. It ends where no step is better, or where the bound leaves nothing to gain. best may be nil: then the first fleet
+// that serves everything is the beginning. If ctx ends, it returns the best so far.
 func (r *replanner) improve(ctx context.Context, best *judgedFleet, target deploy.Fleet) (*judgedFleet, error) {
-	for {
+	for !r.isNearBound(best) {
 		from := r.running
 		if best != nil {
 			from = best.fleet
@@ -182,6 +200,7 @@ func (r *replanner) improve(ctx context.Context, best *judgedFleet, target deplo
 		best = improved
 		r.run.Progress(kind.Progress{Phase: "simulating fleets", Fraction: 0.9, Value: r.objectiveOf(best), Bound: r.bound})
 	}
+	return best, nil
 }
 
 // objectiveOf returns the value of a fleet in the unit of the objective.
