@@ -90,7 +90,7 @@ var poolOptions = []document.Option{
 	{Name: "effort", Key: "effort", Type: document.WholeOption, Default: 1, Min: 1, Max: 16,
 		Help: "work limit of the search; each step doubles it"},
 	{Name: "max-moved", Type: document.NumberOption, Default: 0.2, Max: 1, NeedsOneOf: []string{"from"},
-		Help: "with --from, at most this fraction of the devices loads another model"},
+		Help: "with --from, largest fraction of the devices that may load another model"},
 	timeLimitOption,
 }
 

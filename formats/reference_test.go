@@ -187,6 +187,17 @@ func (r *documentReference) row(object, name string, s schemaField, required []s
 		r.missing = append(r.missing, object+"."+name)
 	}
 	fmt.Fprintf(&r.out, "| `%s` | %s | %s | %s | %s |\n", name, r.typeOf(s), bounds, byDefault, strings.ReplaceAll(meaning, "|", `\|`))
+
+	// An object without a definition of its own has its fields in the same table.
+	if properties := s.field("properties"); properties.node != nil {
+		for i := 0; i+1 < len(properties.node.Content); i += 2 {
+			inner := properties.node.Content[i].Value
+			if slices.Contains(s.field("required").list(), inner) {
+				required = append(slices.Clone(required), name+"."+inner)
+			}
+			r.row(object, name+"."+inner, schemaField{properties.node.Content[i+1]}, required, definitions)
+		}
+	}
 }
 
 // follow writes the definitions that a field refers to and that are not on the page yet.

@@ -82,7 +82,7 @@ func serveParent(cmd *cobra.Command, _ []string) error {
 	return worker.Main(cmd.Context())
 }
 
-const modelCacheHelp = "most memory of this host for models that its devices swap; what has no room is read from its file whenever it is loaded"
+const modelCacheHelp = "most memory of this host for models that its devices swap; other models are read from their files at each load"
 
 // modelCacheBytes reads --model-cache.
 func modelCacheBytes(text string) (int64, error) {

@@ -85,7 +85,7 @@ The numbers are added to --profile (default: the output file, where it exists).`
 			f.StringVar(&o.Device.Driver, "driver", "", "version of the driver, for the profile")
 			f.StringVar(&o.Device.EngineVersion, "tensorrt", "", "version of TensorRT, for the profile")
 			f.StringArrayVar(&o.runs, "run", nil, "batch=B,share=V,times=FILE,profile=FILE of one batch size (repeatable)")
-			f.StringVar(&o.names, "names", defaultNames, "what the names of files tell")
+			f.StringVar(&o.names, "names", defaultNames, "pattern of the names of files")
 			f.IntVar(&o.Blocks, "blocks", profiler.DefaultBlocks, "blocks to group the layers into")
 			f.BoolVar(&o.noCopies, "no-copies", false, "leave out the copies between host and device")
 		},

@@ -49,7 +49,7 @@ below 0.9, the profile says so in doubts, which plans repeat.`,
 		DefaultOutput: "profile.json", Kind: formats.KindProfile, ExtendsProfile: true, RequiredFlags: []string{"steps", "meta", "requests"},
 		DefineFlags: func(f *pflag.FlagSet) {
 			f.StringVar(&o.steps, "steps", "", "measured iterations (required)")
-			f.StringVar(&o.meta, "meta", "", "what the server says of itself (required)")
+			f.StringVar(&o.meta, "meta", "", "meta.json of the server (required)")
 			f.StringVar(&o.requests, "requests", "", "requests of the run (required)")
 			f.DurationVar(&o.cpu.Iteration, "cpu", 0, "time that the server's CPU adds to an iteration (default: fitted to the run)")
 			f.DurationVar(&o.cpu.Sequence, "cpu-sequence", 0, "time that it adds for each sequence in it")
