@@ -15,7 +15,7 @@ import (
 const door = "executor/httplimit"
 
 // guarded are files that register handlers in a mux which stands behind the door as a whole.
-var guarded = []string{"executor/serve.go", "executor/text/queuepage.go", "executor/text/queuemonitor.go", "executor/text/agentrefused.go"}
+var guarded = []string{"executor/serve.go", "executor/live/pages.go", "executor/text/queuestate.go", "executor/text/queuemonitor.go", "executor/text/agentrefused.go"}
 
 // past says what of a file goes past the door.
 func past(file string, tree *ast.File) (out []string) {
@@ -38,7 +38,7 @@ func past(file string, tree *ast.File) (out []string) {
 			}
 		case *ast.CallExpr:
 			f, ok := x.Fun.(*ast.SelectorExpr)
-			if !ok || !slices.Contains([]string{"Handle", "HandleFunc"}, f.Sel.Name) || len(x.Args) != 2 || slices.Contains(guarded, file) {
+			if !ok || !web || !slices.Contains([]string{"Handle", "HandleFunc"}, f.Sel.Name) || len(x.Args) != 2 || slices.Contains(guarded, file) {
 				return true
 			}
 			call, ok := x.Args[1].(*ast.CallExpr)

@@ -224,6 +224,7 @@ var arrows = map[string][]string{
 	"planner/flow":            {"formats", "planner/kind", "planner/certify", "planner/stages", "planner/flow", "policy", "sim", "solver"},
 	"planner/flow/verify":     {"formats", "planner/kind", "planner/recompute", "policy"},
 	"executor/turn":           {"engine", "executor/drift", "executor/durable", "executor/loop", "executor/oip", "executor/series", "executor/tracing", "formats", "policy"},
+	"executor/live":           {"formats"},
 	"executor/cascade":        {"engine/certainty", "executor/drift", "executor/oip", "executor/series", "executor/turn", "formats", "policy"},
 	"executor/programs":       {"executor/calls", "executor/oip", "executor/turn", "formats", "policy"},
 	"executor/tasks":          {"engine", "executor/oip", "executor/series", "executor/steps", "executor/turn", "formats", "policy"},

@@ -62,14 +62,14 @@
 //
 // Below them are loop (whose turn it is), oip (the protocol of tensors), completions and durable (the front end for
 // text and its stores), calls (programs over HTTP), httplimit (the entrance of all servers), steps (computed between
-// models), drift (whether another plan is due) and series (prefix and labels of metrics; the metrics are in turn/metrics.go and in the rooms). load sends requests to a server.
+// models), drift (whether another plan is due), live (the page of the server) and series (prefix and labels of metrics; the metrics are in turn/metrics.go and in the rooms). load sends requests to a server.
 //
 // # Files
 //
 // Order of reading: executor.go (Executor: requests in, answers out), compile.go (what is made of a plan before
 // anything starts) and kinds.go (what answers and executes); serve.go (plan serve: listeners, TLS, signals);
 // switch.go and planfile.go (from one plan to another); history.go and report.go (counts of all plans of the process,
-// and the report); gearrates.go (rates for another gear plan); api.go (options, and names that callers use).
+// and the report), snapshot.go (the counters for the page); gearrates.go (rates for another gear plan); api.go (options, and names that callers use).
 //
 // To follow a request through the code, read oip, Executor.Infer (executor.go), turn/round.go, turn/requests.go,
 // loop, turn/actions.go (what the policy decides), workers/device.go (sends the command to the worker) and

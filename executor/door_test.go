@@ -15,9 +15,11 @@ import (
 	"inferplan/executor/completions"
 	"inferplan/executor/durable/bolt"
 	"inferplan/executor/httplimit"
+	"inferplan/executor/live"
 	"inferplan/executor/oip"
 	"inferplan/executor/text"
 	form "inferplan/formats/calls"
+	"inferplan/formats/served"
 )
 
 // doorKey is the key of the tests of doors.
@@ -46,7 +48,8 @@ func doored(t *testing.T) (door *httplimit.Door, handlers map[string]http.Handle
 	t.Cleanup(func() { front.Close(); store.Close() })
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /rates", x.serveRates)
-	text.AddPages(mux, x.core.Load)
+	text.AddLengths(mux, x.core.Load)
+	live.AddPages(mux, live.NewSampler(x.snapshot, &live.EventLog{}), &live.View{Render: func(*served.State) ([]byte, error) { return nil, nil }})
 	return door, map[string]http.Handler{
 		"tensors": oip.NewHTTPServer(x, oip.Options{Door: door, MaxBodyBytes: 64 << 10, Fallback: code, FallbackPath: form.Path}),
 		"text":    front,
@@ -101,7 +104,9 @@ var handlersOfServers = []struct {
 	{"text", "POST", "/v1/batches/b/cancel", false, ""},
 	{"text", "GET", "/nothing", false, ""},
 	{"metrics", "GET", "/rates", false, ""},
-	{"metrics", "GET", "/queues", false, ""},
+	{"metrics", "GET", "/lengths", false, ""},
+	{"metrics", "GET", "/live.json", false, ""},
+	{"metrics", "GET", "/", false, ""},
 	{"metrics", "GET", "/metrics", false, ""},
 }
 

@@ -170,4 +170,5 @@ func (e *echoBackend) PlaceInputs(task, device, ticket int32) {
 func (e *echoBackend) SendWaiting()                       {}
 func (e *echoBackend) Watch(time.Duration, time.Duration) {}
 func (e *echoBackend) IsUp(int32) bool                    { return true }
+func (e *echoBackend) BusyTime(int32) time.Duration       { return 0 }
 func (e *echoBackend) Close(context.Context)              {}

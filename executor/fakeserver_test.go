@@ -235,6 +235,7 @@ func (f *fakeServer) PlaceInputs(task, device, ticket int32) {
 func (f *fakeServer) SendWaiting()                       {}
 func (f *fakeServer) Watch(time.Duration, time.Duration) {}
 func (f *fakeServer) IsUp(device int32) bool             { return !f.devices[device].down }
+func (f *fakeServer) BusyTime(int32) time.Duration       { return 0 }
 func (f *fakeServer) Close(context.Context)              {}
 
 // numbers are the outputs of a batch, one number per task.

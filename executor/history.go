@@ -18,7 +18,6 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/formats/report"
-	"inferplan/policy"
 )
 
 // planHistory sums what the plans of a process have counted, so that counters, statistics and reports continue when
@@ -284,7 +283,7 @@ func talliesOf(c *turn.Core) []modelTally {
 
 // newTally returns a tally without counts.
 func newTally(key formats.ModelClass) modelTally {
-	return modelTally{key: key, requestCounts: requestCounts{dropped: make([]int64, len(policy.DropReasons())+1)}, latency: hdrhistogram.New(turn.MinLatencyUS, turn.MaxLatencyUS, turn.LatencyDigits), batches: map[string]int64{}}
+	return modelTally{key: key, requestCounts: newCounts(), latency: hdrhistogram.New(turn.MinLatencyUS, turn.MaxLatencyUS, turn.LatencyDigits), batches: map[string]int64{}}
 }
 
 // add adds another tally. The SLO becomes that of the other.

@@ -17,10 +17,10 @@ import (
 	"inferplan/testkit/llm/fake"
 )
 
-// The page of the queues in a real browser: it shows instances and groups, follows what
+// The page of a server of queues in a real browser: it shows instances and groups, follows what
 // happens without being loaded again, and has no errors. make bench NAME=page sets the browser up
 // and names its folder.
-func TestQueuePageInBrowser(t *testing.T) {
+func TestServerPageInBrowser(t *testing.T) {
 	dir := os.Getenv("INFERPLAN_CHROMIUM")
 	if dir == "" {
 		t.Skip("INFERPLAN_CHROMIUM is not set: make bench NAME=page runs this")
@@ -41,7 +41,7 @@ func TestQueuePageInBrowser(t *testing.T) {
 	}
 	s := serveText(t, path, filepath.Join(t.TempDir(), "store"), servers...)
 	var said bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), "node", "check.mjs", s.metrics+"/queues")
+	cmd := exec.CommandContext(t.Context(), "node", "check.mjs", s.metrics+"/")
 	cmd.Dir, cmd.Stderr = dir, &said
 	out, err := cmd.StdoutPipe()
 	if err == nil {

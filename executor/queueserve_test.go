@@ -16,9 +16,9 @@ import (
 
 	"inferplan/executor/durable"
 	"inferplan/executor/durable/bolt"
-	"inferplan/executor/text"
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/formats/served"
 	"inferplan/testkit/llm/fake"
 )
 
@@ -41,6 +41,7 @@ func serveTextDraining(t *testing.T, drain time.Duration, path, store string, se
 	addresses, ended := make(chan Addresses, 1), make(chan error, 1)
 	var report *formats.Report
 	o := ServeOptions{Plan: path, HTTP: "127.0.0.1:0", GRPC: AddressOff, Metrics: "127.0.0.1:0", DrainTimeout: drain, OnReady: func(a Addresses) { addresses <- a }}
+	o.View = liveView
 	o.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	for i, s := range servers {
 		o.Servers = append(o.Servers, InstanceServer{Instance: i, URL: s.URL()})
@@ -160,24 +161,20 @@ func TestQueuesServeOpenAIProtocol(t *testing.T) {
 	}
 }
 
-// checkQueuePage holds the page of the queues against the request that is running.
+// checkQueuePage holds the page of the server against the request that is running.
 func checkQueuePage(t *testing.T, url string) {
 	t.Helper()
-	if page := getText(t, url+"/queues"); !strings.Contains(page, "queues/events") {
+	if page := getText(t, url+"/"); !strings.Contains(page, "Groups, in the order of service") || !strings.Contains(page, "<td>0:L4</td>") {
 		t.Errorf("the page is %q", page)
 	}
-	resp, err := http.Get(url + "/queues/events")
-	if err != nil {
+	var state struct {
+		served.State
+		Part served.Queue `json:"part"`
+	}
+	if err := json.Unmarshal([]byte(getText(t, url+"/live.json")), &state); err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
-	lines := bufio.NewScanner(resp.Body)
-	lines.Scan()
-	var state text.QueueState
-	if data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: ")); !ok || json.Unmarshal(data, &state) != nil {
-		t.Fatalf("the first event is %q", lines.Text())
-	}
-	if len(state.Instances) != 1 || !state.Instances[0].Up || state.Instances[0].Model != "a" || state.Instances[0].Running != 1 || state.Open != 1 {
+	if i := state.Part.Instances; len(i) != 1 || !i[0].Up || i[0].Model != "a" || i[0].Running != 1 || state.OpenRequests != 1 || state.Kind != "queue" {
 		t.Errorf("the page shows %+v", state)
 	}
 	if text := getText(t, url+"/metrics"); !strings.Contains(text, "inferplan_queue_groups{instance=\"0:L4\"} 0") || !strings.Contains(text, "inferplan_queue_replans_total{outcome=\"failed\"} 0") {

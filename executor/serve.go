@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -22,6 +23,7 @@ import (
 	"inferplan/engine/worker"
 	"inferplan/executor/calls"
 	"inferplan/executor/httplimit"
+	"inferplan/executor/live"
 	"inferplan/executor/oip"
 	"inferplan/executor/text"
 	"inferplan/executor/turn"
@@ -70,6 +72,8 @@ type ServeOptions struct {
 	// WatchInterval is how often the plan's file is looked at: a file that was changed is switched to, as at a SIGHUP. 0
 	// means that it is not looked at.
 	WatchInterval time.Duration
+	// View makes the page at / of the metrics server of its state. Without it there is only the state, as JSON.
+	View *live.View
 	// Record is a file to which the service times of the last plan are written at the end. It implies RecordService.
 	Record string
 	// OnReady is called once all servers listen.
@@ -92,6 +96,8 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	if err := o.prepare(); err != nil {
 		return nil, err
 	}
+	events := &live.EventLog{}
+	o.Log = slog.New(events.Handler(o.Log.Handler()))
 	// From here on signals are kept for watchSignals. Before the plan is in force, a signal must not end the process.
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
@@ -108,7 +114,7 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	if text.ServesText(plan) {
 		o.GRPC = AddressOff
 	}
-	s := &servers{opt: &o}
+	s := &servers{opt: &o, events: events}
 	if err := s.listen(); err != nil {
 		return nil, err
 	}
@@ -148,6 +154,7 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 		return nil, errors.Join(err, x.Close())
 	}
 	x.metrics.registry.MustRegister(file.series())
+	events.Add(time.Now(), slog.LevelInfo, "plan in force: "+o.Plan)
 	s.start(x)
 	// When ctx ends, readiness turns false at once, even in the middle of a switch of plans.
 	defer context.AfterFunc(ctx, func() {
@@ -268,6 +275,8 @@ type servers struct {
 	programs      *calls.Handler // nil if texts are served
 	grpcServer    *oip.GRPCServer
 	metricsServer *http.Server
+	events        *live.EventLog
+	stopSampling  context.CancelFunc // nil without a metrics server
 }
 
 // httpServer serves the plan's HTTP protocol.
@@ -376,15 +385,21 @@ func (s *servers) start(x *Executor) {
 		goServe(func() error { return s.grpcServer.Serve(s.grpcListener) })
 	}
 	if s.metricsListener != nil {
-		// The metrics server also has the rates of a gear plan (/rates) and, for text, the page of the queues.
+		// The metrics server also has the page of the server, the rates of a gear plan (/rates) and, for text, the lengths of
+		// answers.
 		processRegistry := prometheus.NewRegistry()
 		processRegistry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{x.Gatherer(), processRegistry}, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 		mux.HandleFunc("GET /rates", x.serveRates)
 		if s.queue != nil {
-			text.AddPages(mux, x.core.Load)
+			text.AddLengths(mux, x.core.Load)
 		}
+		sampler := live.NewSampler(x.snapshot, s.events)
+		live.AddPages(mux, sampler, s.opt.View)
+		var ctx context.Context
+		ctx, s.stopSampling = context.WithCancel(context.Background())
+		s.wg.Go(func() { sampler.Run(ctx) })
 		s.metricsServer = s.opt.Door.Server(oip.Guard(&s.opt.Door, mux))
 		goServe(func() error { return httplimit.Serve(s.metricsServer, s.metricsListener, "metrics") })
 	}
@@ -435,6 +450,7 @@ func (s *servers) shutDown(x *Executor) (*formats.Report, error) {
 		}
 	}
 	if s.metricsServer != nil {
+		s.stopSampling()
 		s.metricsServer.Close()
 	}
 	s.wg.Wait()

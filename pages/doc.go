@@ -7,6 +7,7 @@
 //	run.go         Run: a report with what was written beside it
 //	sections.go    the sections about runs, in the order of the page
 //	figures.go     the figures of runs by name, for CSV and conditions; the sentence that compares runs
+//	live.go        the page of a server that executes a plan, with live.js, which brings it up to date
 //	timeline.go    the trace of devices that plan simulate writes
 //
 // Package picture draws the pictures.

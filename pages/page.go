@@ -2,6 +2,7 @@ package pages
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"fmt"
 	"html/template"
@@ -16,6 +17,13 @@ type Page struct {
 	Sentence string // what the page says, in one sentence
 	Lines    []string
 	Sections []Section
+
+	// Refresh is the number of seconds after which a browser without scripts loads the page again; 0 for a page that stays.
+	Refresh int
+	// Script is a script that the page runs, if its SecurityPolicy allows it.
+	Script template.JS
+	// SecurityPolicy is a Content-Security-Policy; empty for that of a page that loads and runs nothing.
+	SecurityPolicy string
 }
 
 // Section is a part of a page. What it does not have is empty.
@@ -61,11 +69,15 @@ func newPicture(title string, f picture.Figure) ([]Picture, error) {
 	return []Picture{{Title: title, SVG: template.HTML(svg), Legend: f.Names()}}, nil
 }
 
+// longCell is the length from which on a cell of a table is broken into lines.
+const longCell = 80
+
 //go:embed page.html
 var pageSource string
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"isRight": (*Table).isRight,
+	"isLong":  func(cell string) bool { return len(cell) > longCell },
 	"colour":  func(i int) int { return i % len(picture.Colours()) },
 	"percent": func(share float64) string { return fmt.Sprintf("%.4g", 100*share) },
 	"colours": picture.Colours,
@@ -74,7 +86,17 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 // isRight reports whether a column is aligned to the right.
 func (t *Table) isRight(column int) bool { return column < len(t.Align) && t.Align[column] == 'r' }
 
-// HTML returns the page as one file that loads nothing: a browser that shows it sends no request.
+// closedPolicy is the Content-Security-Policy of a page that loads and runs nothing.
+const closedPolicy = "default-src 'none'; style-src 'unsafe-inline'"
+
+// PolicyElement returns the element of the page's head with its Content-Security-Policy, which has no character that HTML would
+// take for something else.
+func (p *Page) PolicyElement() template.HTML {
+	return template.HTML(`<meta http-equiv="Content-Security-Policy" content="` + cmp.Or(p.SecurityPolicy, closedPolicy) + `">`)
+}
+
+// HTML returns the page as one file that loads nothing: a browser that shows it sends no request, unless the page has a script
+// that does.
 func (p *Page) HTML() ([]byte, error) {
 	var out bytes.Buffer
 	if err := pageTemplate.Execute(&out, p); err != nil {

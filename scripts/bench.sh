@@ -39,7 +39,7 @@ pods        | build           | bench/pods/figures.json        | bench/pods -fig
 e2e         | build           | -                              | scripts/e2e.sh | independent clients against a served plan
 e2e-llm     | llama build     | -                              | scripts/e2e-llm.sh bench/llm/kills | queues in front of a real llama-server: swaps, evictions, kills
 openai      | openai          | -                              | env INFERPLAN_OPENAI=$PWD/third_party/openai go test -count=1 -v -run TestOpenAIClients ./executor/completions | the front end for text under OpenAI's own clients
-page        | chromium        | -                              | env INFERPLAN_CHROMIUM=$PWD/third_party/chromium go test -count=1 -v -run InBrowser ./executor ./pages | the page of the queues, and those of reports, in a headless Chromium
+page        | chromium        | -                              | env INFERPLAN_CHROMIUM=$PWD/third_party/chromium go test -count=1 -v -run InBrowser ./executor ./pages | the page of a server, and those of reports, in a headless Chromium
 shots       | chromium        | -                              | node third_party/chromium/shots.mjs | screenshots of pages at two widths, bright and dark: ARGS='FOLDER PAGE.html...'
 alerts      | -               | -                              | scripts/alerts.sh | the alert rules of examples/grafana by the packages behind promtool check rules
 race        | setup           | -                              | scripts/test.sh race | every test under the race detector, an hour for all (PKGS)

@@ -19,9 +19,11 @@ import (
 	"inferplan/engine/worker"
 	"inferplan/executor"
 	"inferplan/executor/httplimit"
+	"inferplan/executor/live"
 	"inferplan/executor/oip"
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/pages"
 	"inferplan/planner/kind"
 	"inferplan/policy/policies"
 )
@@ -61,7 +63,7 @@ func newServeCommand(g *globalFlags) *cobra.Command {
 		Use:   "serve [plan.json]",
 		Short: "Execute a plan: one worker per device, standard protocols",
 		Long: `Execute a plan: one worker process per device, the plan's policy in front of them, the Open
-Inference Protocol over HTTP and gRPC, Prometheus metrics.
+Inference Protocol over HTTP and gRPC, Prometheus metrics, and a page for a browser beside them.
 
 A plan of language models is executed by servers as they are, one for each of its instances
 (--server): OpenAI's protocol over HTTP, and accepted requests are kept on disk until they are answered.
@@ -81,7 +83,7 @@ again and switches, and so does a change of the file with --watch-plan. --engine
 	f := cmd.Flags()
 	f.StringVar(&o.http, "http", ":8000", "address of HTTP, or off")
 	f.StringVar(&o.grpc, "grpc", ":8001", "address of gRPC, or off")
-	f.StringVar(&o.metrics, "metrics", ":8002", "address of the metrics, or off")
+	f.StringVar(&o.metrics, "metrics", ":8002", "address of the metrics and of a page that shows the server, or off")
 	f.StringVar(&o.models, "models-dir", "models", "folder with the models, NAME.onnx")
 	f.StringVar(&o.engine, "engine", "onnx", "onnx or replay")
 	policyFlag(cmd, f, &o.policy)
@@ -228,6 +230,7 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 		Plan:       path, HTTP: o.http, GRPC: o.grpc, Metrics: o.metrics, TLSCert: o.tlsCert, TLSKey: o.tlsKey,
 		Door:         httplimit.Door{Keys: keys, Hosts: o.hosts, Budget: httplimit.NewBudget(int64(requests), log)},
 		OIP:          oip.Options{Version: kind.Version, MaxBodyBytes: int64(body)},
+		View:         &live.View{Render: pages.LiveHTML, SecurityPolicy: pages.LiveSecurityPolicy},
 		DrainTimeout: o.drain, DrainDelay: o.drainDelay, WatchInterval: o.watchPlan, Record: o.record,
 		OnReady: func(a executor.Addresses) {
 			p.printNote("serving %s: HTTP %s, gRPC %s, metrics %s; SIGTERM drains", path, cmp.Or(a.HTTP, executor.AddressOff), cmp.Or(a.GRPC, executor.AddressOff), cmp.Or(a.Metrics, executor.AddressOff))

@@ -10,4 +10,5 @@
 //	gears.go        certainties, the gear of each request, which model answered
 //	options.go      how answers are judged, and when another plan is due
 //	gearmetrics.go  series
+//	gearpart.go     what the page of the server shows
 package cascade

@@ -41,6 +41,8 @@ type CascadeAnswerer struct {
 	modelParams     []oip.Param      // by pipeline: value of the response parameter
 	Models          []modelCounts    // by pipeline
 	counts          gearCounts
+	loggedGear      int32 // when logSwitches last wrote
+	loggedSwitches  int64
 
 	revealedAt time.Duration // when the answers of a batch were last told to the policy
 }
@@ -132,8 +134,9 @@ func (o *Options) Answer(c *turn.Core, plan *formats.Plan) (turn.Answerer, error
 
 func (g *CascadeAnswerer) IsOneFamily() bool { return true }
 
-// EverySecond implements turn.Answerer: it compares rates and answers with the plan's.
+// EverySecond implements turn.Answerer: it compares rates and answers with the plan's, and logs changes of the gear.
 func (g *CascadeAnswerer) EverySecond(now time.Duration) {
+	g.logSwitches()
 	g.ranges.Window(now, g.arrivals, g.Core.Options.Log)
 	g.forwards.Window(g.counts.answers, g.Core.Options.Log)
 }

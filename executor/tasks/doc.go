@@ -20,4 +20,5 @@
 //	flowinputs.go      the inputs of tasks
 //	flowconditions.go  the values of conditions
 //	flowmetrics.go     series of modules
+//	flowpart.go        what the page of the server shows
 package tasks

@@ -194,10 +194,14 @@ func (g *instanceAgent) showState() {
 	g.gauges[2].Set(float64(g.maxOwnRequests.Load()))
 }
 
+// isBusy implements servedDevice.
+func (g *instanceAgent) isBusy() bool { return len(g.running) > 0 }
+
 // Watch is called in regular intervals in a round of the core. It gives up servers that stand still: one of their
 // requests has got no piece of its answer for longer than its maxPause. paused is the time for which this process itself
-// stood still since the last call; it does not count.
+// stood still since the last call; it does not count. The busy times of the instances are counted here, too.
 func (a *agentBackend) Watch(now, paused time.Duration) {
+	a.addBusyTime(now, paused)
 	for _, d := range a.devices {
 		g := a.byDevice[d]
 		for _, s := range g.running {

@@ -27,7 +27,7 @@
 // and agentadapters.go (what is done at the servers of this process); agentremote.go and agentwire.go (orders to other
 // processes); agentprocess.go, agentinstance.go, agentrun.go, agentruns.go, agentupdates.go, agentterm.go and
 // agentrefused.go (the process that receives the orders); queuefront.go and queueplanner.go (how it all starts, and
-// which process plans); queuemetrics.go, queuepage.go and queuemonitor.go (series, the page of the queues, and whether
+// which process plans); queuemetrics.go, queuestate.go and queuemonitor.go (series, the state of the queues, and whether
 // another plan is due); options.go. Servers that come and
 // go: discovery.go (which instance each takes), serversources.go (what lists them), instanceservers.go (an instance
 // changes its server). Requests that pass through: forward.go.

@@ -263,6 +263,9 @@ func (g *generator) runningGenerations() []*generation {
 // showState shows in the metrics whether the server works.
 func (g *generator) showState() { g.core.Metrics.SetUp(g.device, g.watch.alive.Load()) }
 
+// isBusy implements servedDevice.
+func (g *generator) isBusy() bool { return len(g.generations) > 0 }
+
 // handleLoss runs in a round of the core when the server is gone, stands still or can no longer serve, for a reason that
 // goes to the log unless it is empty. The policy is told and gets all generations (prompts being answered) back, and
 // their text so far is stored with their tasks. The server is checked until it works again.

@@ -217,6 +217,7 @@ func (a *generatorBackend) HandleEvent(n *turn.BackendEvent) {
 // which this process itself stood still since the last call; it must not count against the servers, so it is added to
 // the time of the last piece.
 func (a *generatorBackend) Watch(now, paused time.Duration) {
+	a.addBusyTime(now, paused)
 	for _, d := range a.devices {
 		g := a.byDevice[d]
 		for _, r := range g.runningGenerations() {

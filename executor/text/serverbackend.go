@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"inferplan/engine/llm"
 	"inferplan/executor/turn"
@@ -19,6 +20,7 @@ type serverDevice struct {
 	device   int32
 	name     string // in metrics and messages
 	watch    serverWatch
+	busyTime time.Duration // in which it had requests, as the core's watches saw it
 }
 
 // state returns the device. It implements servedDevice.
@@ -39,6 +41,8 @@ type servedDevice interface {
 	tryRevive(ctx context.Context)
 	// showState sets the gauges of the device.
 	showState()
+	// isBusy returns true if requests run on the device. The core's turn calls it.
+	isBusy() bool
 }
 
 // serverBackend is the part that the backends of instances and of generators have in common. All its fields belong to the
@@ -49,6 +53,8 @@ type serverBackend[S servedDevice] struct {
 	byDevice []S     // nil for devices that another backend executes
 	devices  []int32 // devices of this backend, ascending
 	requests serverRequests
+
+	watchedAt time.Duration // when the core last watched the devices
 }
 
 // Kinds of events that agents and generators post to the core.
@@ -110,6 +116,22 @@ func (a *serverBackend[S]) LoopStarted() {
 // IsUp reports whether the servers of a device work.
 func (a *serverBackend[S]) IsUp(device int32) bool {
 	return a.byDevice[device].state().watch.alive.Load()
+}
+
+// BusyTime implements turn.Backend.
+func (a *serverBackend[S]) BusyTime(device int32) time.Duration {
+	return a.byDevice[device].state().busyTime
+}
+
+// addBusyTime adds the time since the last watch to the busy times of the devices that have requests now, without the time
+// `paused` in which this process stood still. Watches come a few times per second.
+func (a *serverBackend[S]) addBusyTime(now, paused time.Duration) {
+	for _, d := range a.devices {
+		if g := a.byDevice[d]; g.isBusy() {
+			g.state().busyTime += max(now-a.watchedAt-paused, 0)
+		}
+	}
+	a.watchedAt = now
 }
 
 // answerOrder answers an order to load or unload at once. A reason other than 0 refuses it.

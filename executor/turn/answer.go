@@ -5,6 +5,7 @@ import (
 
 	"inferplan/executor/oip"
 	"inferplan/formats"
+	"inferplan/formats/served"
 	"inferplan/policy"
 )
 
@@ -62,6 +63,8 @@ type Answerer interface {
 	// EverySecond is called about once per second.
 	EverySecond(now time.Duration)
 	Report(r *formats.Report)
+	// Part returns what the plan's kind shows of itself while it is served.
+	Part() served.Part
 }
 
 // AnswerDraft is the text that language models have produced so far for a task's answer.

@@ -36,6 +36,8 @@ type Backend interface {
 	Watch(now, paused time.Duration)
 	// IsUp returns true if a device executes. Any goroutine may call it.
 	IsUp(device int32) bool
+	// BusyTime returns how long a device has run batches so far.
+	BusyTime(device int32) time.Duration
 	// Close ends what executes, after the last round or a failed start. Events that no round handled are still in the inbox.
 	Close(ctx context.Context)
 }

@@ -24,7 +24,7 @@
 //	requests.go  jobs and requests in the ledger; what is refused before the policy hears of it
 //	job.go       a client's request; refusal.go: the errors that clients see
 //	batch.go     batches, from their dispatch to their end
-//	answer.go    the interface Answerer, and the direct one
+//	answer.go    the interface Answerer, and the direct one; pool.go: what it shows of plans of pools
 //	backend.go   the interface Backend
 //	model.go     served models, with servedmodels.go and buckets.go
 //	options.go   options for all kinds of plans; policies.go: the policy that runs

@@ -89,6 +89,9 @@ func (w *WorkerBackend) setUp(d *Device, isUp bool) {
 
 func (w *WorkerBackend) IsUp(device int32) bool { return w.Devices[device].IsUp.Load() }
 
+// BusyTime implements turn.Backend. It has the runs that have ended.
+func (w *WorkerBackend) BusyTime(device int32) time.Duration { return w.Devices[device].BusyTime }
+
 // HandleEvent handles an event of a worker process in a round of the core: a run has ended, the process was lost, a load
 // has ended, or a new process is back. Events of an earlier process of the device (another Generation) are ignored.
 func (w *WorkerBackend) HandleEvent(n *turn.BackendEvent) {

@@ -11,6 +11,7 @@ import (
 	"inferplan/export"
 	"inferplan/export/llmserver"
 	"inferplan/formats"
+	"inferplan/formats/llmcommand"
 	"inferplan/formats/usage"
 )
 
@@ -70,16 +71,18 @@ func processes(in *llmserver.Instance) ([]llmserver.Process, error) {
 	}}, nil
 }
 
-// server returns the command of a llama-server. Its options are those of llama-server 0.7.0, build 11669 (--help).
+// server returns the command of a llama-server. Options that importers read, too, have their names in llmcommand.LlamaCpp,
+// which says of which version they are.
 func server(in *llmserver.Instance, m *llmserver.Model, host, port string) []string {
+	p := &llmcommand.LlamaCpp
 	args := []string{"llama-server"}
 	if llmserver.IsPath(m.Source) {
-		args = append(args, "--model", m.Source)
+		args = append(args, p.Model[0], m.Source)
 	} else {
 		args = append(args, "--hf-repo", m.Source)
 	}
-	args = append(args, "--alias", m.Name, "--host", host, "--port", port, "--parallel", fmt.Sprint(m.Sequences), "--metrics",
-		"--batch-size", fmt.Sprint(in.TokenBudget), "--ubatch-size", fmt.Sprint(in.TokenBudget))
+	args = append(args, p.ServedName[0], m.Name, "--host", host, "--port", port, p.Sequences[0], fmt.Sprint(m.Sequences), "--metrics",
+		p.TokenBudget[0], fmt.Sprint(in.TokenBudget), "--ubatch-size", fmt.Sprint(in.TokenBudget))
 
 	// Sequences share the memory, as the plan assumes. Without its size, each has room for a context.
 	size := m.PlannedTokens
@@ -87,7 +90,7 @@ func server(in *llmserver.Instance, m *llmserver.Model, host, port string) []str
 		size = int64(m.Context * m.Sequences)
 	}
 	if size > 0 {
-		args = append(args, "--ctx-size", fmt.Sprint(size), "--kv-unified")
+		args = append(args, p.Context[0], fmt.Sprint(size), p.KVUnified[0])
 	}
 	switch {
 	case formats.IsCPU(in.Device):
@@ -101,14 +104,14 @@ func server(in *llmserver.Instance, m *llmserver.Model, host, port string) []str
 		args = append(args, "--n-gpu-layers", "all")
 	}
 	if in.NoPrefixCache {
-		args = append(args, "--no-cache-prompt")
+		args = append(args, p.NoPrefixCache[0])
 	}
 	if len(m.Adapters) > 0 {
 		var files []string
 		for _, a := range m.Adapters {
 			files = append(files, a.Path)
 		}
-		args = append(args, "--lora", strings.Join(files, ","))
+		args = append(args, p.Adapters[0], strings.Join(files, ","))
 	}
 	return args
 }

@@ -3,6 +3,7 @@ package triton
 import (
 	"inferplan/formats"
 	"inferplan/importers"
+	"inferplan/planner/kind"
 )
 
 // Importer describes the verb import triton, which makes a plan of what runs on Triton.
@@ -37,9 +38,9 @@ Margins are 0, and rates are what the devices carry. Models outside the workload
 		MinArguments: 1, MaxArguments: 1, DefaultOutput: "plan.json", Kind: formats.KindPlan,
 		DefineFlags: documents.DefineFlags,
 		Import: func(r *importers.Run) error {
-			return documents.Import(r, func(profile *formats.Profile, cluster *formats.Cluster) ([]formats.Deployed, []string, error) {
+			return documents.Import(r, func(profile *formats.Profile, cluster *formats.Cluster) (*kind.Observed, []string, error) {
 				observed, notes, err := Read(r.Args[0], profile, cluster)
-				return observed, append(notes, "queues: what is simulated is plan serve on these places; Triton's own queues wait and refuse otherwise"), err
+				return &kind.Observed{Deployment: observed}, append(notes, "queues: what is simulated is plan serve on these places; Triton's own queues wait and refuse otherwise"), err
 			})
 		},
 	}

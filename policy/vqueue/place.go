@@ -77,26 +77,6 @@ func (p *placer) regardsSession(request *request) bool {
 	return request.session != 0 && !options.IgnoreSessions && options.Rule == VirtualQueues && !options.AppendGroups && p.fleet.operations.balance.enabled
 }
 
-// leastFilledPosition returns the queue and position for a request of a session that no instance knows, which may have further turns: on the
-// instance with the least KV memory in use among those where the objective grows by hardly more than at the cheapest position, which is
-// given. So the contexts of sessions are spread over the memory of all instances.
-func (p *placer) leastFilledPosition(cheapestQueue int32, cheapestPosition int) (queueIndex int32, position int) {
-	queueIndex, position = cheapestQueue, cheapestPosition
-	_, leastIncrease := p.groups.assignment.cheapestInsertion(p.probeGroup, cheapestQueue, infiniteCost)
-	for i := range p.fleet.instances {
-		if p.fleet.instances[i].reservedKVTokens >= p.fleet.instances[queueIndex].reservedKVTokens {
-			continue
-		}
-		if otherPosition, _ := p.groups.assignment.cheapestInsertion(p.probeGroup, int32(i), leastIncrease+maxSpreadCost); otherPosition >= 0 {
-			queueIndex, position = int32(i), otherPosition
-		}
-	}
-	return queueIndex, position
-}
-
-// maxSpreadCost is by how much the objective may grow more where a session begins than at the cheapest position. A late request costs 1.
-const maxSpreadCost = 1e-4
-
 // prefixPosition returns the queue of the instance whose memory holds the context of a waiting request's session, and the position there
 // that costs least, if the objective grows there no more than in any other queue. The request saves the work of the tokens that the memory
 // holds, and late requests count with their own weight: so the session stays where that makes nobody late. If the instance has no prefix,
@@ -184,11 +164,7 @@ func (p *placer) choosePosition(requestNumber int32, isMegaPrompt bool, stateQue
 		return p.nextDealtPosition(request)
 	}
 	if p.groups.options.Rule == VirtualQueues && !p.groups.options.AppendGroups {
-		queueIndex, position := p.cheapestProbePosition()
-		if p.regardsSession(request) && queueIndex >= 0 {
-			return p.leastFilledPosition(queueIndex, position)
-		}
-		return queueIndex, position
+		return p.cheapestProbePosition()
 	}
 
 	// Find the queue that ends first, among those that can serve it. The request goes to its end, or to its place by the rule.

@@ -1,4 +1,4 @@
-// Looks at the page of the queues in a headless Chromium: node check.mjs URL. The test that starts it serves two instances.
+// Looks at the page of a server of queues in a headless Chromium: node check.mjs URL. The test that starts it serves two instances.
 // It tells on its output how far it is, and the test then sends requests, ends a server, or lets one answer.
 import { fileURLToPath } from 'node:url';
 
@@ -16,11 +16,11 @@ page.on('requestfailed', (r) => errors.push(`failed: ${r.url()} ${r.failure()?.e
 let loads = 0;
 page.on('load', () => loads++);
 
-const seen = () => page.evaluate(() => ({
-  summary: document.getElementById('summary').textContent,
-  instances: [...document.getElementById('instances').rows].map((r) => ({ kind: r.className, cells: [...r.cells].map((c) => c.textContent) })),
-  groups: [...document.getElementById('groups').rows].map((r) => [...r.cells].map((c) => c.textContent)),
-}));
+const seen = () => page.evaluate(() => {
+  const rows = (title) => [...document.querySelectorAll('section')].filter((s) => s.querySelector('h2').textContent === title)
+    .flatMap((s) => [...s.querySelectorAll('tbody tr')].map((r) => [...r.cells].map((c) => c.textContent)));
+  return { text: document.body.textContent, instances: rows('Instances'), groups: rows('Groups, in the order of service'), events: rows('Last events') };
+});
 async function until(what, ok) {
   let now;
   for (const end = Date.now() + 20000; Date.now() < end; await new Promise((r) => setTimeout(r, 50))) {
@@ -32,11 +32,12 @@ async function until(what, ok) {
 }
 
 await page.goto(process.argv[2], { waitUntil: 'domcontentloaded' });
-await until('idle', (s) => s.summary.startsWith('0 requests open; plans of the queues: ') && s.instances.length === 2 && s.instances.every((i) => i.kind === '' && i.cells[1] === 'a' && i.cells[6] === '0') && s.groups.length === 0);
-await until('busy', (s) => /^[1-9]\d* requests open/.test(s.summary) && s.instances.some((i) => i.cells[3] !== '0') && s.groups.some((g) => Number(g[2]) > 0 && / s( ago)?$/.test(g[3])) &&
-  s.instances.reduce((n, i) => n + Number(i.cells[6]), 0) === s.groups.reduce((n, g) => n + Number(g[2]), 0));
-await until('down', (s) => s.instances.filter((i) => i.kind === 'down' && i.cells[1] === 'down').length === 1);
-await until('done', (s) => s.summary.startsWith('0 requests open') && s.groups.length === 0);
+const waiting = (list, column) => list.reduce((n, row) => n + Number(row[column]), 0);
+await until('idle', (s) => s.text.includes('0 requests without an answer') && s.instances.length === 2 && s.instances.every((i) => i[1] === 'a' && i[6] === '0') && s.groups.length === 0);
+await until('busy', (s) => /[1-9]\d* requests without an answer/.test(s.text) && s.instances.some((i) => i[3] !== '0') && s.groups.some((g) => Number(g[2]) > 0 && / s( ago)?$/.test(g[3])) &&
+  waiting(s.instances, 6) === waiting(s.groups, 2));
+await until('down', (s) => s.instances.filter((i) => i[1] === 'down').length === 1 && s.events.some((e) => e[2].includes('an instance is lost')));
+await until('done', (s) => s.text.includes('0 requests without an answer') && s.groups.length === 0);
 if (errors.length || loads !== 1) {
   console.error(`FAIL console: ${errors}, ${loads} loads of the page`);
   process.exit(1);
