@@ -92,7 +92,7 @@ func runPage(t *testing.T, root string, page documentedPage) {
 		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "LC_ALL=C.UTF-8", "INFERPLAN_ORT_LIB=" + engineLibrary(root),
 		"INFERPLAN_DIGITS=" + filepath.Join(root, "third_party", "digits", "files"),
 		"INFERPLAN_MODEL_FILES=" + filepath.Join(root, "third_party", "models", "files"),
-		"INFERPLAN_HTTP=" + ports.address(0), "INFERPLAN_GRPC=" + ports.address(1), "INFERPLAN_METRICS=" + ports.address(2),
+		"INFERPLAN=" + root, "INFERPLAN_HTTP=" + ports.address(0), "INFERPLAN_GRPC=" + ports.address(1), "INFERPLAN_METRICS=" + ports.address(2),
 		"GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_AUTHOR_NAME=reader", "GIT_AUTHOR_EMAIL=reader@example.org",
 		"GIT_COMMITTER_NAME=reader", "GIT_COMMITTER_EMAIL=reader@example.org", "INFERPLAN_DRAIN=1s",
 	}

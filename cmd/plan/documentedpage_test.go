@@ -150,7 +150,7 @@ func markersReachBlock(lines []string) bool {
 	return false
 }
 
-// helpPages returns the examples of every verb, each as a page. The file says what its commands are given, and which of them do not run:
+// helpPages returns the examples of every verb, each as a page. An example of several verbs is on the page of the first. The file says what its commands are given, and which of them do not run:
 //
 //	plan VERB
 //	  given: PATH NAME=PATH...
@@ -189,6 +189,7 @@ func helpPages(path string) ([]documentedPage, error) {
 		}
 	}
 	var pages []documentedPage
+	listed := map[string]bool{}
 	for _, cmd := range verbsOf(newRootCommand()) {
 		if cmd.Example == "" {
 			continue
@@ -197,6 +198,10 @@ func helpPages(path string) ([]documentedPage, error) {
 		page.blocks = append(page.blocks, pageBlock{language: "sh", text: before[verb], given: given[verb]})
 		for i, line := range strings.Split(cmd.Example, "\n") {
 			example := strings.TrimSpace(line)
+			if listed[example] {
+				continue
+			}
+			listed[example] = true
 			text := example + "\n"
 			if differs[example] {
 				text = "code=0\n" + example + " || code=$?\n[ $code = 1 ]\n"
