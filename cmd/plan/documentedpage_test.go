@@ -39,11 +39,6 @@ type documentedPage struct {
 	blocks []pageBlock
 }
 
-// unlabelledPages have blocks without a language. Their commands do not run.
-var unlabelledPages = []string{
-	"docs/benchmarks/promise.md", "docs/formats.md", "docs/llm-requests.md", "docs/llm-serving.md", "docs/methods.md", "docs/operations.md",
-}
-
 // documentedPages reads all pages of the repository, and the examples of every verb.
 func documentedPages(root string) ([]documentedPage, error) {
 	var paths []string
@@ -61,7 +56,7 @@ func documentedPages(root string) ([]documentedPage, error) {
 		if err != nil {
 			return nil, err
 		}
-		if name == filepath.Join("docs", "not-run.md") || slices.Contains(unlabelledPages, filepath.ToSlash(name)) {
+		if name == filepath.Join("docs", "not-run.md") {
 			continue
 		}
 		text, err := os.ReadFile(path)
