@@ -35,12 +35,12 @@ type bench struct {
 
 // benches are the benchmarks that are recognised, in the versions whose source the names of fields are from.
 var benches = []bench{
-	{ // vLLM 0.19, benchmarks/serve.py: --save-result
+	{ // vLLM 0.19 and 009e6d4, vllm/benchmarks/serve.py: --save-result
 		engine: "vllm bench serve", keys: []string{"model_id", "completed", "total_input_tokens"},
 		model: "model_id", requests: "completed", concurrency: "max_concurrency", input: "total_input_tokens", output: "total_output_tokens", areTotals: true, ttft: "median_ttft_ms", itl: "median_itl_ms",
 		concurrencyHint: "run it with --max-concurrency, not with a rate", latencyHint: "run it with --percentile-metrics ttft,tpot,itl",
 	},
-	{ // SGLang 0.5, bench_serving.py: --output-file, a JSON object a line
+	{ // SGLang 0033168, python/sglang/bench_serving.py: --output-file, a JSON object a line; later versions add what the server says of itself
 		engine: "sglang.bench_serving", keys: []string{"backend", "completed", "total_input_tokens", "median_itl_ms"},
 		model: "server_info.model_path|model_path", requests: "completed", concurrency: "max_concurrency", input: "total_input_tokens", output: "total_output_tokens", areTotals: true, ttft: "median_ttft_ms", itl: "median_itl_ms",
 		concurrencyHint: "run it with --max-concurrency", latencyHint: "run it with streaming",
@@ -52,7 +52,7 @@ var benches = []bench{
 		input:       "input_sequence_length.avg", output: "output_sequence_length.avg", ttft: "time_to_first_token.p50", itl: "inter_token_latency.p50",
 		concurrencyHint: "run it with --concurrency, not with a rate", latencyHint: "run it with --streaming",
 	},
-	{ // GuideLLM 0.3 to 0.7, benchmark/schemas: benchmarks.json
+	{ // GuideLLM 0.3.0 to 0.7.3, src/guidellm/benchmark (benchmark.py in 0.3, schemas since 0.5) and scheduler/strategies.py: benchmarks.json
 		engine: "guidellm", keys: []string{"benchmarks.0.config.strategy|benchmarks.0.args.strategy"}, list: "benchmarks",
 		model:    "config.backend.model|args.backend.model|/args.model|/args.backend_kwargs.model|benchmarker.backend.model|worker.backend_model",
 		requests: "metrics.request_totals.successful|run_stats.requests_made.successful|request_totals.successful", concurrency: "config.strategy.streams|args.strategy.streams", single: "config.strategy.type_|args.strategy.type_",

@@ -21,7 +21,7 @@ import (
 
 const prometheusName = "a range query of Prometheus"
 
-// rangeQuery is the answer to a range query (Prometheus 3.5, HTTP API: /api/v1/query_range).
+// rangeQuery is the answer to a range query (Prometheus 3.5 to 3.14, docs/querying/api.md: /api/v1/query_range).
 type rangeQuery struct {
 	Data struct {
 		ResultType string        `json:"resultType"`

@@ -1,6 +1,6 @@
 // Package trtexec imports the files that trtexec, the benchmark of TensorRT, exports into a profile: the times of every inference
 // (--exportTimes) and the time of every layer (--exportProfile). Both are JSON, plain or packed with gzip. Their shapes are
-// those of samples/common/sampleReporting.cpp of TensorRT 8 to 10 (exportJSONTrace, exportJSONProfile):
+// those of samples/common/sampleReporting.cpp of TensorRT 8 to 11.1 (exportJSONTrace, exportJSONProfile):
 //
 //	[{"startEnqMs": 0.1, "endEnqMs": 0.2, "startH2dMs": …, "endH2dMs": …, "startComputeMs": …, "endComputeMs": …,
 //	  "startD2hMs": …, "endD2hMs": …, "h2dMs": 0.03, "computeMs": 1.25, "d2hMs": 0.01, "latencyMs": 1.29}, …]

@@ -17,7 +17,7 @@ type inference struct {
 
 type inferences []inference
 
-// timeFields are the fields of entries of times, of TensorRT 7 to 10.
+// timeFields are the fields of entries of times, of TensorRT 7 to 11.1.
 var timeFields = []string{
 	"startEnqMs", "endEnqMs", "startH2dMs", "endH2dMs", "startComputeMs", "endComputeMs", "startD2hMs", "endD2hMs", "h2dMs", "computeMs", "d2hMs", "latencyMs", "enqMs", "endToEndMs",
 	"startInMs", "endInMs", "startOutMs", "endOutMs", "inMs", "outMs", "idleMs",
