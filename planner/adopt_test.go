@@ -11,6 +11,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/planner/kind"
 )
 
 // observedOf returns what an importer would read of a plan: places, shares, batch sizes and blocks.

@@ -11,11 +11,10 @@ import (
 	"inferplan/solver/milp"
 )
 
-// checkRunning returns an error if a new plan cannot start from the one that runs: that must be a plan of queues, and judged by drawn
-// arrivals.
+// checkRunning returns an error if a new plan cannot start from the one that runs, which must be a plan of queues.
 func checkRunning(p *kind.Problem) error {
 	if formats.QueueOf(p.RunningPlan) == nil {
-		return p.FieldError("running", "kind", p.RunningPlan.Kind, formats.PlanQueue, "plans of this kind are made anew: leave out --from")
+		return p.FieldError("running", "kind", p.RunningPlan.Kind, formats.PlanQueue, "the workload asks for language models: start from a plan of these, or leave out --from")
 	}
 	return nil
 }

@@ -44,10 +44,27 @@ func Figures(ctx context.Context, t *kind.CheckInput) (list []kind.FigurePair, n
 			}
 		}
 	}
+	list = append(list, goodputPair(t, promised, current)...)
 	if oldPrice, newPrice := hourlyPrice(t.Promised, t.Promised.Pools), hourlyPrice(t.Plan, t.Cluster.Pools); oldPrice > 0 || newPrice > 0 {
 		list = append(list, kind.FigurePair{Metric: "cost", Subject: "instances", Old: oldPrice, New: newPrice, Unit: "USD per hour"})
 	}
 	return list, "", nil
+}
+
+// goodputPair returns, for a plan of the most goodput, the requests in time of all models and classes together: of the promised plan, and
+// the most that is possible today, by the plan under check or by the best plan. Without a best plan, it returns nothing.
+func goodputPair(t *kind.CheckInput, promised, current *formats.Report) []kind.FigurePair {
+	if t.BestPlan == nil || t.Promised.Objective.Name != "goodput" || t.BestPlan.Objective.Name != "goodput" {
+		return nil
+	}
+	goodput := func(r *formats.Report) (sum float64) {
+		for i := range r.Models {
+			sum += r.Models[i].Attainment * r.Models[i].OfferedRPS
+		}
+		return sum
+	}
+	reachable, _ := t.Reachable(goodput(current)) // with a best plan there always is one
+	return []kind.FigurePair{{Metric: "rps", Subject: "objective, planned again", Old: goodput(promised), New: reachable, Unit: "rps"}}
 }
 
 // hourlyPrice returns the price of a plan's instances, in USD per hour.
