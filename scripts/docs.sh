@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 go test -vet=off -count=1 ./bench/figures -run '^TestDocumentsShowTheFigures$' -write-docs
-go test -vet=off -count=1 ./cmd/plan -run '^TestReference$' -record-guards
 go test -vet=off -count=1 ./formats -run '^TestDocumentReference$' -record-guards
 go test -vet=off -count=1 ./executor -run '^TestMetricsReference$' -record-guards
+go test -vet=off -count=1 ./cmd/plan -run '^Test(Reference|CommandsNotRunAreListed)$' -record-guards
 scripts/notices.sh

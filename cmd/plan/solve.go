@@ -64,7 +64,7 @@ far is written).`,
   plan solve --from plan.json --max-moved 0.1 -o next.json
   plan solve --from plan.json --measured service.json,report.json -o next.json
   plan solve --slo 100ms --gpu-rounding fractional --max-partitions 3 --json
-  plan solve --method queue --objective gpus --profile llms.json --cluster c.yaml --workload chat.yaml`,
+  plan solve --method queue --objective gpus --profile llms.json --cluster gpus.yaml --workload chat.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			// This comes before the configuration is read, which may set options for all solves that only some
 			// use.

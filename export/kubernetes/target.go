@@ -62,7 +62,7 @@ that is changed. --variant pod keeps a plan whose devices are on one node in one
 an InferenceService of it. A plan of language models has no workers: --server names their servers.`,
 		Example: `  plan export kubernetes plan.json -o k8s --image registry.example.com/team/inferplan:1 --namespace vision
   plan export kubernetes plan.json -o k8s --node-selector L4=nvidia.com/gpu.product=NVIDIA-L4 --max-copies 4
-  plan export kubernetes plan.json -o k8s --variant kserve
+  plan export kubernetes cascade.json -o k8s --variant kserve
   plan export kubernetes chat.json -o k8s --server http://vllm-0.vllm:8000 --server http://vllm-1.vllm:8000
   plan export kubernetes chat.json -o k8s --server http://vllm-0.vllm:8000 --server http://vllm-1.vllm:8000 --queue nats://nats:4222 --copies 2`,
 		DefineFlags: o.define,

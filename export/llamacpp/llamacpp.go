@@ -21,8 +21,8 @@ func Target() *export.Target {
 		Description: `Write the commands that start a llama-server for every instance of a queue plan: a start script and a
 compose file for each node, and plan serve and plan agent in front of them. An instance of several models is
 a llama-swap with a configuration, which runs a llama-server for one of them at a time.`,
-		Example: `  plan export llamacpp plan.json -o llamacpp --model chat=/models/chat.gguf --model code=ggml-org/code-GGUF:Q8_0
-  plan export llamacpp -o llamacpp --model base=/models/base.gguf --adapter sql=base,/models/sql.gguf`,
+		Example: `  plan export llamacpp plan.json -o llamacpp --model chat-7b=/models/chat.gguf --model code-13b=ggml-org/code-GGUF:Q8_0 --model sql=/models/sql.gguf
+  plan export llamacpp -o llamacpp --model chat-7b=/models/chat.gguf --model code-13b=/models/code.gguf --adapter sql=chat-7b,/models/sql.gguf`,
 		Image: "ghcr.io/mostlygeek/llama-swap:cuda", Cache: "/app/.cache/huggingface",
 		Processes: processes,
 		Lost: func(in *llmserver.Instance) []string {

@@ -15,7 +15,7 @@ func Target() *export.Target {
 		Description: `Write the commands that start a server of SGLang for every instance of a queue plan: a start script and a
 compose file for each node, and plan serve and plan agent in front of them. An instance of several models is
 a server for each, of which all but one have released their memory.`,
-		Example: `  plan export sglang plan.json -o sglang --model chat-7b=Qwen/Qwen2.5-7B-Instruct --per-node 8`,
+		Example: `  plan export sglang plan.json -o sglang --model chat-7b=Qwen/Qwen2.5-7B-Instruct --model code-13b=/models/code --adapter sql=chat-7b,/adapters/sql --per-node 8`,
 		Image:   "lmsysorg/sglang:latest", Cache: "/root/.cache/huggingface",
 		Sleep: "/release_memory_occupation",
 		Processes: func(in *llmserver.Instance) ([]llmserver.Process, error) {

@@ -19,8 +19,8 @@ func Target() *export.Target {
 		Description: `Write the commands that start a server of vLLM for every instance of a queue plan: a start script and a
 compose file for each node, and plan serve and plan agent in front of them. An instance of several models is
 a server for each, of which all but one sleep.`,
-		Example: `  plan export vllm plan.json -o vllm --model chat-7b=Qwen/Qwen2.5-7B-Instruct --per-node 8
-  plan export vllm -o vllm --model base=/models/base --adapter sql=base,/models/sql --address a100-0=gpu1 --address a100-1=gpu2`,
+		Example: `  plan export vllm plan.json -o vllm --model chat-7b=Qwen/Qwen2.5-7B-Instruct --model code-13b=/models/code --model sql=/models/sql --per-node 8
+  plan export vllm -o vllm --model chat-7b=/models/chat --model code-13b=/models/code --adapter sql=chat-7b,/adapters/sql --address a100-0=gpu1`,
 		Image: "vllm/vllm-openai:latest", Cache: "/root/.cache/huggingface",
 		Flags: func(f *pflag.FlagSet) {
 			f.IntVar(&loraRank, "lora-rank", 0, "largest rank of the adapters (default: that of vLLM)")

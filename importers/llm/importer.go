@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"inferplan/formats"
+	"inferplan/formats/csvfile"
 	"inferplan/formats/importer/llmruns"
 	"inferplan/formats/usage"
 	"inferplan/importers"
@@ -49,7 +50,7 @@ engine keeps for itself: --kv-tokens has the server's. The numbers are added to
   plan import llm c1.json c8.json c64.json --device L40S --kv-tokens 41408 -o profile.json`,
 		MinArguments: 1, MaxArguments: importers.AnyNumber, DefaultOutput: "profile.json", Kind: formats.KindProfile, ExtendsProfile: true,
 		Recognize: func(head []byte) string {
-			if bench := llmruns.BenchOf(head); bench != "" {
+			if bench := benchOf(head); bench != "" {
 				return "a result of " + bench
 			}
 			return ""
@@ -95,7 +96,7 @@ func (o *llmImport) importLLMs(r *importers.Run) error {
 	}
 	var set llmruns.Set
 	for _, name := range files {
-		if err := importers.ReadFile(name, "measurements", func(f io.Reader) error { return set.Read(f, name) }); err != nil {
+		if err := importers.ReadFile(name, "measurements", func(f io.Reader) error { return readMeasurements(&set, f, name) }); err != nil {
 			return err
 		}
 	}
@@ -107,4 +108,16 @@ func (o *llmImport) importLLMs(r *importers.Run) error {
 		return err
 	}
 	return importers.PrintLLMs(r, r.JSON, r.Path, profile)
+}
+
+// readMeasurements adds the measurements in a file to s: the result of a benchmark if it is JSON, or else a table.
+func readMeasurements(s *llmruns.Set, in io.Reader, name string) error {
+	f, err := csvfile.New(in, name)
+	if err != nil {
+		return err
+	}
+	if head, _ := f.Peek(1); len(head) == 1 && head[0] == '{' {
+		return readBenches(s, f, name)
+	}
+	return s.Read(f, name)
 }

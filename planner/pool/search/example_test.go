@@ -52,6 +52,7 @@ func TestPoolExample(t *testing.T) {
 	for path, row := range map[string]string{
 		"fast ": "whole on `fast` | 2 ms | 500", "slow ": "whole on `slow` | 8 ms | 125",
 		"slow fast ": "0 on `slow`, 1 on `fast` | 4 ms | 333.33 and 1000", "fast slow ": "0 on `fast`, 1 on `slow` | 6 ms | 1000 and 200",
+		"slow slow ": "0 on `slow`, 1 on `slow` | 8 ms | 333.33 and 200",
 	} {
 		methodspage.Require(t, "pool.md", "## Example", fmt.Sprintf("| %s | %s |", row, losses[path]))
 	}

@@ -1,4 +1,4 @@
-package llmruns
+package llm
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"inferplan/formats/importer/llmruns"
 )
 
 // The results of every benchmark that is known become steps. The samples have the fields that the sources of the tools
@@ -23,14 +25,14 @@ func TestBenchesAreRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var s Set
-		if err := s.Read(strings.NewReader(string(data)), file); err != nil {
+		var s llmruns.Set
+		if err := readMeasurements(&s, strings.NewReader(string(data)), file); err != nil {
 			t.Errorf("%s: %v", file, err)
 			continue
 		}
 		var steps []string
 		for _, m := range s.Steps {
-			if m.Phase == Prefill {
+			if m.Phase == llmruns.Prefill {
 				steps = append(steps, fmt.Sprintf("prompt %d %v", m.Tokens, m.Elapsed))
 			} else {
 				steps = append(steps, fmt.Sprintf("%dx%g %v", m.Batch, m.Context, m.Elapsed))
@@ -44,8 +46,27 @@ func TestBenchesAreRead(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: found\n%s\nexpected\n%s", file, got, want)
 		}
-		if bench := BenchOf(data); bench != s.Steps[0].Engine {
+		if bench := benchOf(data); bench != s.Steps[0].Engine {
 			t.Errorf("%s is recognised as %q", file, bench)
+		}
+	}
+}
+
+// A file that is no result, and a result that lacks something, are refused with what is missing and how to get it.
+func TestWhatBenchesLackIsSaid(t *testing.T) {
+	for text, wants := range map[string][]string{
+		"{":        {"f.json", "the result of a benchmark"},
+		`{"a": 1}`: {"f.json", "no known result", "guidellm"},
+		`{"model_id": "m", "completed": 5, "total_input_tokens": 50, "total_output_tokens": 50, "median_itl_ms": 3}`:   {"max_concurrency", "--max-concurrency"},
+		`{"model_id": "m", "completed": 5, "total_input_tokens": 50, "total_output_tokens": 50, "max_concurrency": 2}`: {"median_itl_ms", "itl"},
+		`{"model_id": "m", "completed": 0, "total_input_tokens": 50, "total_output_tokens": 50, "max_concurrency": 2}`: {"completed", "0 requests"},
+	} {
+		var s llmruns.Set
+		err := readMeasurements(&s, strings.NewReader(text), "f.json")
+		for _, w := range wants {
+			if err == nil || !strings.Contains(err.Error(), w) {
+				t.Errorf("%q: %v does not say %q", text, err, w)
+			}
 		}
 	}
 }
@@ -67,8 +88,8 @@ func FuzzBench(f *testing.F) {
 		if len(text) > 1<<14 || !strings.HasPrefix(text, "{") {
 			return
 		}
-		var s Set
-		if err := s.Read(strings.NewReader(text), "x.json"); err != nil {
+		var s llmruns.Set
+		if err := readMeasurements(&s, strings.NewReader(text), "x.json"); err != nil {
 			return
 		}
 		for _, m := range s.Steps {

@@ -1,4 +1,4 @@
-package llmruns
+package llm
 
 import (
 	"encoding/json"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"inferplan/formats/document"
+	"inferplan/formats/importer/llmruns"
 )
 
 // bench describes the results of one benchmark of servers of language models. Names of fields have the fields around
@@ -61,9 +62,9 @@ var benches = []bench{
 	},
 }
 
-// BenchOf returns the name of the benchmark of which a document is a result, or "". head is its beginning, which may end
+// benchOf returns the name of the benchmark of which a document is a result, or "". head is its beginning, which may end
 // anywhere.
-func BenchOf(head []byte) string {
+func benchOf(head []byte) string {
 	for i := range benches {
 		b := &benches[i]
 		if !slices.ContainsFunc(b.keys, func(key string) bool {
@@ -80,9 +81,9 @@ func BenchOf(head []byte) string {
 // maxBench bounds the bytes of a result: some tools add every request.
 const maxBench = 1 << 28
 
-// readBenches adds the results of a benchmark in which n clients each send their next request when one is answered. A
+// readBenches adds to s the results of a benchmark in which n clients each send their next request when one is answered. A
 // file has one result, a list of results, or a result a line.
-func (s *Set) readBenches(in io.Reader, name string) error {
+func readBenches(s *llmruns.Set, in io.Reader, name string) error {
 	d := json.NewDecoder(io.LimitReader(in, maxBench))
 	count := 0
 	for {
@@ -99,7 +100,7 @@ func (s *Set) readBenches(in io.Reader, name string) error {
 		if i < 0 {
 			return &document.Error{File: name, Found: "a JSON object that is no known result", Expected: "a result of " + strings.Join(document.Map(benches, func(b *bench) string { return b.engine }), ", ")}
 		}
-		if err := s.addResults(&benches[i], doc, name); err != nil {
+		if err := addResults(s, &benches[i], doc, name); err != nil {
 			return err
 		}
 	}
@@ -107,10 +108,10 @@ func (s *Set) readBenches(in io.Reader, name string) error {
 	return nil
 }
 
-// addResults adds the results in a document.
-func (s *Set) addResults(b *bench, doc json.RawMessage, name string) error {
+// addResults adds the results in a document to s.
+func addResults(s *llmruns.Set, b *bench, doc json.RawMessage, name string) error {
 	if b.list == "" {
-		_, err := s.addResult(b, doc, doc, name, "")
+		_, err := addResult(s, b, doc, doc, name, "")
 		return err
 	}
 	var results []json.RawMessage
@@ -119,7 +120,7 @@ func (s *Set) addResults(b *bench, doc json.RawMessage, name string) error {
 	}
 	added := 0
 	for i, result := range results {
-		isAdded, err := s.addResult(b, doc, result, name, fmt.Sprintf("%s[%d].", b.list, i))
+		isAdded, err := addResult(s, b, doc, result, name, fmt.Sprintf("%s[%d].", b.list, i))
 		if err != nil {
 			return err
 		}
@@ -136,10 +137,10 @@ func (s *Set) addResults(b *bench, doc json.RawMessage, name string) error {
 	return nil
 }
 
-// addResult adds a result: it counts as an iteration of as many sequences as there were clients, with the median time
+// addResult adds a result to s: it counts as an iteration of as many sequences as there were clients, with the median time
 // between tokens at the mean context and, for one client, the median time to the first token. It returns false if the
 // result has no number of clients and may be left out. place is put before the paths of fields in errors.
-func (s *Set) addResult(b *bench, doc, result json.RawMessage, name, place string) (bool, error) {
+func addResult(s *llmruns.Set, b *bench, doc, result json.RawMessage, name, place string) (bool, error) {
 	number := func(path string) (v float64, ok bool) {
 		ok = json.Unmarshal(lookUp(doc, result, path), &v) == nil
 		return v, ok
@@ -169,20 +170,20 @@ func (s *Set) addResult(b *bench, doc, result json.RawMessage, name, place strin
 	}
 	itl, hasITL := number(b.itl)
 	switch {
-	case !(requests >= 1 && requests <= maxTokens && input >= 1 && input <= maxTokens && output >= 1 && output <= maxTokens):
+	case !(requests >= 1 && requests <= llmruns.MaxTokens && input >= 1 && input <= llmruns.MaxTokens && output >= 1 && output <= llmruns.MaxTokens):
 		return false, fail(b.requests, fmt.Sprintf("%g requests with %g tokens in and %g out each", requests, input, output), "requests that were completed")
 	case !hasClients || !(clients >= 1 && clients <= requests) || clients != float64(int(clients)):
 		return false, fail(b.concurrency, "none, or more than there were requests", "the number of clients: "+b.concurrencyHint)
-	case !hasITL || !(itl > 0 && itl < maxMS):
+	case !hasITL || !(itl > 0 && itl < llmruns.MaxMillis):
 		return false, fail(b.itl, "none", "a positive time: "+b.latencyHint)
 	}
 
 	// Add the steps.
 	model := text(b.model)
-	p := InstanceKey{Model: model[strings.LastIndex(model, "/")+1:], Engine: b.engine}
-	s.Steps = append(s.Steps, MeasuredStep{InstanceKey: p, Phase: Decode, Batch: int(clients), Context: input + output/2, Elapsed: time.Duration(itl * 1e6)})
-	if ttft, ok := number(b.ttft); ok && clients == 1 && ttft > 0 && ttft < maxMS {
-		s.Steps = append(s.Steps, MeasuredStep{InstanceKey: p, Phase: Prefill, Batch: 1, Tokens: int(input + 0.5), Elapsed: time.Duration(ttft * 1e6)})
+	p := llmruns.InstanceKey{Model: model[strings.LastIndex(model, "/")+1:], Engine: b.engine}
+	s.Steps = append(s.Steps, llmruns.MeasuredStep{InstanceKey: p, Phase: llmruns.Decode, Batch: int(clients), Context: input + output/2, Elapsed: time.Duration(itl * 1e6)})
+	if ttft, ok := number(b.ttft); ok && clients == 1 && ttft > 0 && ttft < llmruns.MaxMillis {
+		s.Steps = append(s.Steps, llmruns.MeasuredStep{InstanceKey: p, Phase: llmruns.Prefill, Batch: 1, Tokens: int(input + 0.5), Elapsed: time.Duration(ttft * 1e6)})
 	}
 	return true, nil
 }
