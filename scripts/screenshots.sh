@@ -33,7 +33,7 @@ wait_ready 127.0.0.1 "$port" "$server"
 "$plan" load "http://127.0.0.1:$port" --plan plan.json "${arrivals[@]}" --noise -o measured.json & driver=$!
 seconds=${duration%s}
 sleep $((seconds - 3))
-node "$root/third_party/chromium/picture.mjs" "http://127.0.0.1:$((port + 2))/" "$pictures/live.png" 925
+node "$root/third_party/chromium/picture.mjs" "http://127.0.0.1:$((port + 2))/" "$pictures/live.png" 897
 wait "$driver"
 driver=''
 
