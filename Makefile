@@ -33,7 +33,7 @@ test: setup ## vet and every test, with the race detector where goroutines meet
 lint: setup ## gofmt, vet, staticcheck, shell syntax, notices, govulncheck where it can run
 	@scripts/lint.sh
 
-docs: setup ## tables and figures in documents, the reference of the command line, notices
+docs: setup ## tables, figures and references in documents; notices
 	@scripts/docs.sh
 
 # Every instrument has flags of its own: make bench NAME=gate ARGS=-h.

@@ -5,19 +5,12 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/VictoriaMetrics/metricsql"
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	"go.yaml.in/yaml/v3"
-
-	"inferplan/formats/document"
-	"inferplan/testkit/llm/fake"
 )
 
 // expressions returns the expressions of PromQL in the dashboard and the alert rules, by where they stand.
@@ -73,84 +66,8 @@ func expressions(t *testing.T) map[string]string {
 	return out
 }
 
-var (
-	descriptor = regexp.MustCompile(`fqName: "([^"]+)".* variableLabels: \{([^}]*)\}`)
-	typeLine   = regexp.MustCompile(`(?m)^# TYPE (inferplan_\S+)`)
-	sampleLine = regexp.MustCompile(`(?m)^(inferplan_[a-z_]+)\{([^}]*)\}`)
-	labelName  = regexp.MustCompile(`([a-z0-9_]+)="`)
-)
-
-// servedMetrics returns the labels of every metric of served plans of all kinds.
-func servedMetrics(t *testing.T) map[string][]string {
-	t.Helper()
-	out := map[string][]string{}
-	descs := make(chan *prometheus.Desc, 1000)
-	var gathered []*dto.MetricFamily // of collectors that do not describe their metrics
-	for _, x := range []*Executor{
-		open(t, onePlan(time.Millisecond, 2, 1, patient), replayOptions(true)),
-		open(t, gearPlan(1, time.Millisecond, 3*time.Millisecond), replayOptions(true)),
-		open(t, diamondPlan(), replayOptions(true)),
-		open(t, split(patient, "feas", time.Millisecond, time.Millisecond), replayOptions(true)),
-	} {
-		x.core.Load().Metrics.Registry.Describe(descs)
-		x.metrics.registry.Describe(descs)
-		families, err := x.Gatherer().Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		gathered = append(gathered, families...)
-	}
-	close(descs)
-	for d := range descs {
-		m := descriptor.FindStringSubmatch(d.String())
-		if m == nil {
-			t.Fatalf("a descriptor that this test cannot read: %s", d)
-		}
-		out[m[1]] = strings.FieldsFunc(m[2], func(r rune) bool { return r == ',' || r == ' ' })
-	}
-
-	for _, family := range gathered {
-		for _, label := range family.GetMetric()[0].GetLabel() {
-			out[family.GetName()] = append(out[family.GetName()], label.GetName())
-		}
-	}
-
-	// Queues of language models are served whole, because the front end has metrics, too.
-	server, err := fake.Start(fake.Options{Models: []string{"a"}, Slots: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Stop)
-	path := filepath.Join(t.TempDir(), "plan.json")
-	if _, err := document.WriteFile(path, completePlan(queuePlan(1, 1, time.Minute, "a"))); err != nil {
-		t.Fatal(err)
-	}
-	s := serveText(t, path, filepath.Join(t.TempDir(), "store"), server)
-	post(t, s.url+"/v1/completions", `{"model":"a","prompt":"1","max_tokens":2}`)
-	text := getText(t, s.metrics+"/metrics")
-	for _, m := range typeLine.FindAllStringSubmatch(text, -1) {
-		out[m[1]] = append(out[m[1]], "")
-	}
-	for _, m := range sampleLine.FindAllStringSubmatch(text, -1) {
-		for _, label := range labelName.FindAllStringSubmatch(m[2], -1) {
-			out[familyOf(m[1], out)] = append(out[familyOf(m[1], out)], label[1])
-		}
-	}
-	return out
-}
-
-// familyOf returns the metric of a series: that of a histogram without the end of its series' names.
-func familyOf(name string, metrics map[string][]string) string {
-	for _, end := range []string{"_bucket", "_sum", "_count"} {
-		if base, ok := strings.CutSuffix(name, end); ok && metrics[base] != nil {
-			return base
-		}
-	}
-	return name
-}
-
 // wrongNames returns the metrics and labels of an expression that are not served.
-func wrongNames(t *testing.T, text string, metrics map[string][]string) (out []string) {
+func wrongNames(t *testing.T, text string, metrics metricTable) (out []string) {
 	t.Helper()
 	e, err := metricsql.Parse(text)
 	if err != nil {
@@ -164,12 +81,12 @@ func wrongNames(t *testing.T, text string, metrics map[string][]string) (out []s
 				family := ""
 				for _, f := range filters {
 					if f.Label == "__name__" {
-						family = familyOf(f.Value, metrics)
+						family = metrics.family(f.Value)
 						if metrics[family] == nil {
 							out = append(out, f.Value)
 						}
-						labels = append(labels, metrics[family]...)
-					} else if !slices.Contains(metrics[family], f.Label) {
+						labels = append(labels, metrics.labels(family)...)
+					} else if !slices.Contains(metrics.labels(family), f.Label) {
 						out = append(out, family+" "+f.Label)
 					}
 				}
@@ -188,7 +105,7 @@ func wrongNames(t *testing.T, text string, metrics map[string][]string) (out []s
 
 // Every metric and label of the dashboard and the alert rules is served.
 func TestDashboardAndAlertsNameServedMetrics(t *testing.T) {
-	metrics, list := servedMetrics(t), expressions(t)
+	metrics, list := servedMetrics(t, false), expressions(t)
 	if len(list) < 30 {
 		t.Fatalf("%d expressions found: the files are not read", len(list))
 	}

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"inferplan/executor/oip"
 	"inferplan/executor/steps"
 	"inferplan/formats"
@@ -295,6 +297,24 @@ func TestGenerateRefusesBadBodies(t *testing.T) {
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusBadRequest || !strings.Contains(answer.String(), want) {
 			t.Errorf("%.60s: %d %s, expected %s", body, resp.StatusCode, &answer, want)
+		}
+	}
+}
+
+// A start that fails because of the servers of language models leaves nothing behind of the workers that have started before them, whether
+// these are processes or run inside this one.
+func TestFailedStartLeavesNothing(t *testing.T) {
+	for _, inside := range []bool{true, false} {
+		before := goleak.IgnoreCurrent()
+		o := replayOptions(inside)
+		o.Log, o.SilenceTimeout = shownLog(t), 2*time.Second
+		o.Servers = []InstanceServer{{Instance: 7, URL: "http://127.0.0.1:1"}}
+		if x, err := New(t.Context(), ragPlan(2, patient), o); err == nil {
+			x.Close()
+			t.Error("a plan is served without its servers")
+		}
+		if err := goleak.Find(before); err != nil {
+			t.Errorf("workers inside %v: %v", inside, err)
 		}
 	}
 }

@@ -243,6 +243,18 @@ type Replan struct {
 	MovedGPUs int     `json:"moved_gpus"` // devices that have to load something that they did not hold
 	GPUs      int     `json:"gpus"`       // devices of the cluster that are not shared in time
 	MaxMoved  float64 `json:"max_moved"`  // share of them that was allowed to
+	// RunningValue is the objective of the plan that ran before, judged as this one is. It is nil if that is not known.
+	RunningValue *float64     `json:"running_value,omitempty"`
+	Moves        []DeviceMove `json:"moves,omitempty"`
+}
+
+// DeviceMove is a range of devices of a kind that load something else. OldContent is empty if they were idle.
+type DeviceMove struct {
+	Device     string `json:"device"`
+	First      int    `json:"first"` // index in the pool
+	Count      int    `json:"count" check:"count"`
+	OldContent string `json:"before,omitempty"`
+	NewContent string `json:"after"`
 }
 
 // PolicySpec names the run-time policy and its parameters.

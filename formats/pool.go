@@ -55,9 +55,12 @@ var (
 	blocksOption = document.Option{Name: "blocks", Key: "blocks", Type: document.WholeOption,
 		Help: "merge neighbouring blocks until every model has at most this many; 0 keeps all of the profile's"}
 	blocksByOption = document.Option{Name: "blocks-by", Key: "blocks_by", Type: document.ChoiceOption, Default: "bytes", Choices: []string{"bytes"},
+		Help:    "how neighbouring blocks are merged: bytes keeps the cuts that the fewest bytes cross",
 		Retired: "cuts by time are no more, as they were worse than cuts by bytes nearly everywhere: make the plan anew"}
 	cutDTypeOption = document.Option{Name: "cut-dtype", Key: "cut_dtype", Type: document.ChoiceOption, Default: "auto", Choices: []string{"auto", "fp32"},
 		Help: "type of the tensors sent between stages: auto (float16 where the profile shows that answers stay the same) or fp32"}
+	maxMovedOption = document.Option{Name: "max-moved", Type: document.NumberOption, Default: 0.2, Max: 1, NeedsOneOf: []string{"from"},
+		Help: "with --from, largest fraction of the devices that may load another model"}
 	gapOption = document.Option{Name: "gap", Key: "gap_target", Type: document.NumberOption, Default: 1e-2, Max: 1, MaxExcluded: true,
 		Help: "stop when the plan is proven to be within this fraction of the optimum"}
 	timeLimitOption = document.Option{Name: "time-limit", Type: document.DurationOption,
@@ -88,8 +91,7 @@ var poolOptions = []document.Option{
 	gapOption,
 	{Name: "effort", Key: "effort", Type: document.WholeOption, Default: 1, Min: 1, Max: 16,
 		Help: "work limit of the search; each step doubles it"},
-	{Name: "max-moved", Type: document.NumberOption, Default: 0.2, Max: 1, NeedsOneOf: []string{"from"},
-		Help: "with --from, at most this fraction of the devices loads another model"},
+	maxMovedOption,
 	timeLimitOption,
 }
 

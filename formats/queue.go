@@ -164,6 +164,7 @@ var queueOptions = []document.Option{
 	gapOption,
 	{Name: "effort", Key: "effort", Type: document.WholeOption, Default: 1, Min: 1, Max: 16,
 		Help: "work limit of the search; each step doubles it"},
+	maxMovedOption,
 	timeLimitOption,
 }
 

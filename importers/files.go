@@ -59,7 +59,7 @@ func filesBelow(path string, endings []string) ([]string, error) {
 	return files, err
 }
 
-// NamePattern says what the names of files tell, such as {model}_{device}_b{batch}*.json: a text in braces is a field,
+// NamePattern says pattern of the names of files, such as {model}_{device}_b{batch}*.json: a text in braces is a field,
 // and * is any text. A pattern with slashes is about the folders above a file, too.
 type NamePattern struct {
 	text   string

@@ -30,9 +30,8 @@ func (o *RunningDocuments) DefineFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.certify, "certify", false, "simulate the plan, and store the rates that it holds")
 }
 
-// Import saves the plan of a deployment that runs. read returns the deployment, places and batch sizes alone, with
-// notes on what it took for granted.
-func (o *RunningDocuments) Import(r *Run, read func(*formats.Profile, *formats.Cluster) ([]formats.Deployed, []string, error)) error {
+// Import saves the plan of a deployment that runs. read returns the deployment, with notes on what it took for granted.
+func (o *RunningDocuments) Import(r *Run, read func(*formats.Profile, *formats.Cluster) (*kind.Observed, []string, error)) error {
 	in := &inputs.Reader{PlanPath: r.Path}
 	for _, d := range []struct {
 		role, flag string
@@ -64,9 +63,16 @@ func (o *RunningDocuments) Import(r *Run, read func(*formats.Profile, *formats.C
 	for _, line := range plan.Warnings {
 		r.PrintNote("warning: %s", line)
 	}
-	carries := fmt.Sprintf("carries %.5g requests/s per unit of weight without queues", plan.Objective.Value)
+	carries, of := fmt.Sprintf("carries %.5g requests/s per unit of weight without queues", plan.Objective.Value), "that"
+	if plan.Objective.Basis == formats.BasisSimulation {
+		requested := 0.0
+		for _, s := range plan.ServedModels() {
+			requested += s.RPS
+		}
+		carries, of = fmt.Sprintf("has %.4g of %.4g requests/s in time", plan.Objective.Value, requested), "the rates"
+	}
 	if c := plan.Certificate; c != nil {
-		carries += fmt.Sprintf(", and holds %.3g of that within the SLOs", c.LoadFactor)
+		carries += fmt.Sprintf(", and holds %.3g of %s within the SLOs", c.LoadFactor, of)
 	}
 	return r.SaveAndShow(plan, map[string]any{"objective": plan.Objective, "certified": plan.Certificate, "models": plan.ServedModels(), "warnings": plan.Warnings},
 		"wrote %s: what runs %s; next: plan simulate %s", r.Path, carries, r.Path)

@@ -60,7 +60,7 @@ func TestAdoptedPlansCarryTheirPromise(t *testing.T) {
 		opt.Set("gpu-rounding", rapid.SampledFrom([]string{"slot", "fractional"}).Draw(r, "rounding"))
 		opt.SkipNearest = true
 		plan := mustSolve(t, in, opt).Plan
-		adopted, err := Adopt(t.Context(), in, opt, observedOf(plan))
+		adopted, err := Adopt(t.Context(), in, opt, &kind.Observed{Deployment: observedOf(plan)})
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -95,7 +95,7 @@ func TestAdoptedPlansSayWhatIsWrong(t *testing.T) {
 		"no such shares":       {[]formats.Deployed{whole(names[0], kinds[0], 50, 1)}, "max_shares: found"},
 		"other blocks":         {[]formats.Deployed{cut}, "found what runs of small: stage 0 holds blocks [0, 9)"},
 	} {
-		_, err := Adopt(t.Context(), in, Options{}, c.observed)
+		_, err := Adopt(t.Context(), in, Options{}, &kind.Observed{Deployment: c.observed})
 		if _, ok := errors.AsType[*document.Error](err); !ok || !strings.Contains(err.Error(), c.expected) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -104,10 +104,10 @@ func TestAdoptedPlansSayWhatIsWrong(t *testing.T) {
 	for i, class := range []string{"fast", "slow"} {
 		formats.ModelsOf(classes.Workload)[i].Model, formats.ModelsOf(classes.Workload)[i].Class = names[0], class
 	}
-	if _, err := Adopt(t.Context(), classes, Options{}, []formats.Deployed{whole(names[0], kinds[0], 1, 1)}); err == nil || !strings.Contains(err.Error(), "found small/fast and small/slow, expected small as a whole") {
+	if _, err := Adopt(t.Context(), classes, Options{}, &kind.Observed{Deployment: []formats.Deployed{whole(names[0], kinds[0], 1, 1)}}); err == nil || !strings.Contains(err.Error(), "found small/fast and small/slow, expected small as a whole") {
 		t.Errorf("classes: %v", err)
 	}
-	plan, err := Adopt(t.Context(), in, Options{}, []formats.Deployed{whole(names[0], kinds[0], 1, 1000), whole(names[1], kinds[1], 1, 1)})
+	plan, err := Adopt(t.Context(), in, Options{}, &kind.Observed{Deployment: []formats.Deployed{whole(names[0], kinds[0], 1, 1000), whole(names[1], kinds[1], 1, 1)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ const (
 )
 
 // source is that of all figures.
-const source = "gear plans at run time (docs/operations.md)"
+const source = "gear plans at run time (docs/howto/switch.md)"
 
 // shedding returns a plan whose server refuses what it cannot answer in time, and its largest rate: the middle one.
 func (b *bench) shedding() (*formats.Plan, float64) {

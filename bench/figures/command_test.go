@@ -161,6 +161,81 @@ func TestCommandsInTextsExist(t *testing.T) {
 	}
 }
 
+var (
+	quotedTest   = regexp.MustCompile("`([^`\n]*go test [^`\n]*)`")
+	testPackage  = regexp.MustCompile(`^(\./[a-z0-9_/]+|\.)$`)
+	testSelector = regexp.MustCompile(`-(run|bench|fuzz) '?([^' ]+)'?`)
+)
+
+// missingTests lists the tests, Go benchmarks and fuzz targets that a call of go test selects by a name and that its packages do not declare.
+func missingTests(call string) (out []string) {
+	folder := root
+	if strings.HasPrefix(call, "cd sim && ") {
+		folder = filepath.Join(root, "sim")
+	}
+	packages := slices.DeleteFunc(strings.Fields(call), func(word string) bool { return !testPackage.MatchString(word) })
+	if len(packages) == 0 {
+		packages = []string{"."}
+	}
+	code := ""
+	for _, name := range packages {
+		files, _ := filepath.Glob(filepath.Join(folder, name, "*_test.go")) // the pattern is well formed
+		for _, path := range files {
+			text, _ := os.ReadFile(path) // what cannot be read declares nothing
+			code += string(text)
+		}
+	}
+	prefixes := map[string]string{"run": "Test", "bench": "Benchmark", "fuzz": "Fuzz"}
+	for _, m := range testSelector.FindAllStringSubmatch(call, -1) {
+		for _, name := range strings.Split(m[2], "|") {
+			prefix := prefixes[m[1]]
+			words := strings.TrimPrefix(strings.Trim(name, "^$"), prefix)
+			declared := regexp.MustCompile(`(?m)^func ` + prefix + `\w*` + regexp.QuoteMeta(words))
+			if name != "xxx" && name != "." && !declared.MatchString(code) {
+				out = append(out, prefix+words)
+			}
+		}
+	}
+	return out
+}
+
+// Calls of go test, in figures and in pages of benchmarks, select tests that exist.
+func TestNamedTestsExist(t *testing.T) {
+	list, err := figures.Read("figures.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	callers := map[string]string{} // by call
+	for _, f := range list {
+		if strings.Contains(f.Command, "go test ") {
+			callers[f.Command] = "figures.json: " + f.Claim
+		}
+	}
+	for _, path := range documents(t) {
+		if !strings.Contains(filepath.ToSlash(path), "/docs/benchmarks") {
+			continue
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range quotedTest.FindAllStringSubmatch(string(text), -1) {
+			callers[m[1]] = path
+		}
+	}
+	if len(callers) < 30 {
+		t.Errorf("%d calls: not all were seen", len(callers))
+	}
+	for call, caller := range callers {
+		for _, missing := range missingTests(call) {
+			t.Errorf("%s: %s: its packages declare no %s", caller, call, missing)
+		}
+	}
+	if found, want := missingTests("INFERPLAN_LONG=1 go test ./bench/figures -run '^TestCommand$|NoSuchTest' -bench xxx -v"), []string{"TestNoSuchTest"}; !slices.Equal(found, want) {
+		t.Errorf("found %q, expected %q", found, want)
+	}
+}
+
 // The lists of targets and of instruments can be read on one screen.
 func TestListsFitAScreen(t *testing.T) {
 	for _, list := range []struct {

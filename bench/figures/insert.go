@@ -16,8 +16,8 @@ var (
 	field     = regexp.MustCompile(`\{(low |high )?(\+?)(\d)(?:([*/])(\d+))?\}`)
 )
 
-// Render returns a document with all its tables and insertions made from figures, which list returns by bench. Words that no claim or
-// several have are an error, and so is an interval of a figure without one.
+// Render returns a document with all its tables, rows and insertions made from figures, which list returns by bench. Words that no claim has
+// are an error, and so are words of an insertion that several have, and an interval of a figure without one.
 func Render(text string, list func(bench string) ([]Figure, error)) (string, error) {
 	var errs []error
 	text = tables.ReplaceAllStringFunc(text, func(old string) string {
@@ -26,6 +26,19 @@ func Render(text string, list func(bench string) ([]Figure, error)) (string, err
 		errs = append(errs, err)
 		begin, end := marks(bench)
 		return begin + Table(figures) + end
+	})
+	text = rowTables.ReplaceAllStringFunc(text, func(old string) string {
+		m := rowTables.FindStringSubmatch(old)
+		figures, err := list(m[2])
+		rows := m[3]
+		if err == nil {
+			rows, err = renderRows(rows, figures)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("rows of bench/%s: %w", m[2], err))
+			return old
+		}
+		return m[1] + rows + m[4]
 	})
 	text = insertion.ReplaceAllStringFunc(text, func(old string) string {
 		m := insertion.FindStringSubmatch(old)
@@ -45,6 +58,17 @@ func Render(text string, list func(bench string) ([]Figure, error)) (string, err
 		return "<!-- " + m[1] + ": " + m[2] + m[3] + " -->" + content + "<!-- end -->"
 	})
 	return text, errors.Join(errs...)
+}
+
+// writtenCells returns the cells of a table of rows that Render does not make, without the first.
+func writtenCells(table string) string {
+	var b strings.Builder
+	for row := range strings.Lines(rowTables.FindStringSubmatch(table)[3]) {
+		if cells := rowCells(row); len(cells) > 1+madeCells {
+			b.WriteString("| | " + strings.Join(cells[1+madeCells:], " | ") + " |\n")
+		}
+	}
+	return b.String()
 }
 
 // tables are the places of whole tables.
@@ -94,7 +118,11 @@ func (f *Figure) format(format string) (string, error) {
 			v /= factor
 		}
 		digits, _ := strconv.Atoi(m[3])
-		return fmt.Sprintf("%"+m[2]+".*f", digits, v)
+		text = fmt.Sprintf("%"+m[2]+".*f", digits, v)
+		if strings.Trim(text, "-0.") == "" { // no zero with a sign
+			text = strings.TrimPrefix(text, "-")
+		}
+		return text
 	}), err
 }
 
@@ -106,10 +134,11 @@ var (
 	unit = regexp.MustCompile(`(?:\d[\d.,]*|\.\d+) ?(?:%|(?:ns|µs|us|ms|s|min|h|seconds?|minutes?|hours?|KB|MB|GB|KiB|MiB|GiB|points?|requests/s|rps)\b)`)
 )
 
-// Prose returns the numbers with a unit that stand in the prose of a document: neither in an insertion or a table of figures, nor in code, a link, or
-// the first cell of a table's row, which says what was asked.
+// Prose returns the numbers with a unit that stand in the prose of a document: neither in an insertion, a table of figures or a cell that Render
+// makes, nor in code, a link, or the first cell of a table's row, which says what was asked.
 func Prose(text string) []string {
 	text = tables.ReplaceAllString(text, "")
+	text = rowTables.ReplaceAllStringFunc(text, writtenCells)
 	text = insertion.ReplaceAllString(text, "")
 	text = code.ReplaceAllString(text, "")
 	text = comment.ReplaceAllString(text, "")

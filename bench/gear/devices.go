@@ -182,7 +182,7 @@ func (c *contest) stateNeverMore(r *instrument.Run) {
 			}
 		}
 		f := instrument.Limited(fmt.Sprintf("%s%s, %s: accuracies of %d for which a baseline needs fewer devices", c.f.Name, c.circumstances, plan, len(c.targets)),
-			"baselines of gear plans (docs/methods.md)", "exactly", 0, "", []float64{float64(len(lost))})
+			"baselines of gear plans (docs/methods/gear.md)", "exactly", 0, "", []float64{float64(len(lost))})
 		if f.Note = "none"; len(lost) > 0 {
 			f.Note = strings.Join(lost, "; ")
 		}

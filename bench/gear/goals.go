@@ -132,7 +132,7 @@ func goals(r *instrument.Run, f *published.Family, t *table.Table) error {
 		}
 	}
 	if f.Name == "bert5" { // nothing is asked of the others
-		r.Figure(instrument.Limited("accuracy of plans of bert5 below the bound, most", "bounds of gear plans (docs/methods.md)", "at most", .1, "points", []float64{100 * largestGap}))
+		r.Figure(instrument.Limited("accuracy of plans of bert5 below the bound, most", "bounds of gear plans (docs/methods/gear.md)", "at most", .1, "points", []float64{100 * largestGap}))
 	}
 	took := instrument.Limited(fmt.Sprintf("CPU time of a gear plan of %s for any goal, most", f.Name), "planning time", "at most", .5, "s", []float64{slices.Max(medians)})
 	took.Note = fmt.Sprintf("%d plans, median of %d each", len(medians), goalRounds)

@@ -65,7 +65,7 @@ func (b *bench) fresh(r *instrument.Run, t *table.Table) error {
 			most := fmt.Sprintf("%d of %d", slices.Max(v.Failed), b.trials)
 			t.Add(f.Name, devices, digits(v.Accuracy), len(v.Failed), fmt.Sprintf("%d of %d", failed, all), most, v.Late, fmt.Sprintf("%.2f", v.Worst))
 			claim := fmt.Sprintf("fresh trials that gears of the plan of %s on %d devices fail", f.Name, devices)
-			figure := instrument.Limited(claim, "trials at a stated confidence (docs/methods.md)", "at most", 1, "%", []float64{100 * float64(failed) / float64(all)})
+			figure := instrument.Limited(claim, "trials at a stated confidence (docs/methods/gear.md)", "at most", 1, "%", []float64{100 * float64(failed) / float64(all)})
 			figure.Interval, figure.Note = wilson(failed, all), fmt.Sprintf("%d of %d, ten times as long as the shortest; of one gear %s at most", failed, all, most)
 			r.Figure(figure)
 		}
@@ -142,7 +142,7 @@ func (b *bench) heldout(r *instrument.Run, t *table.Table) error {
 		return errors.New("no problem has a plan")
 	}
 	const claim = "planned accuracy within the held-out interval, all families together"
-	figure := instrument.Limited(claim, "accuracy out of sample (docs/methods.md)", "at least", 93, "%", []float64{100 * float64(allWithin) / float64(allPlans)})
+	figure := instrument.Limited(claim, "accuracy out of sample (docs/methods/gear.md)", "at least", 93, "%", []float64{100 * float64(allWithin) / float64(allPlans)})
 	figure.Interval, figure.Note = wilson(allWithin, allPlans), fmt.Sprintf("%d of %d plans on %d draws of samples", allWithin, allPlans, b.draws)
 	r.Figure(figure)
 	return r.WriteCSV("heldout", t)

@@ -109,7 +109,7 @@ func (b *bench) thirds(r *instrument.Run, t *table.Table) error {
 	mean, _ := instrument.Mean(less)
 	t.Note("Samples held out cost %.3f points of accuracy in the mean of %d plans.", 100*mean, len(less))
 	const claim = "plans near their SLO that miss it on samples of a third part"
-	figure := instrument.Limited(claim, "trials on samples held out (docs/methods.md)", "at most", 5, "%", []float64{100 * float64(with.missed) / float64(with.near)})
+	figure := instrument.Limited(claim, "trials on samples held out (docs/methods/gear.md)", "at most", 5, "%", []float64{100 * float64(with.missed) / float64(with.near)})
 	figure.Note = fmt.Sprintf("%d of %d plans, on %d draws of samples; without samples held out %d of %d", with.missed, with.near, b.draws, without.missed, without.near)
 	r.Figure(figure)
 	return r.WriteCSV("thirds", t)

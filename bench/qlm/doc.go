@@ -13,6 +13,7 @@
 //	operations.go  what swaps, evictions and loads cost
 //	sweep.go       policies (package fleet) at some points: the table, and what the paper claims
 //	fleet.go       policies on four A100s, and admission where all instances have one model
+//	sessions.go    conversations whose turns stay with their prefixes
 //	sweeps.go      the quantities of the paper's figures, and the ablations
 //	claims.go      the paper's claims row by row
 //	beside.go      batches beside interactive requests (package sizing)

@@ -85,6 +85,11 @@ func (list runs) evicted() float64 {
 	return list.mean(func(o *fleet.Outcome) float64 { return 100 * float64(o.Evictions) / float64(o.Requests) })
 }
 
+// prefix returns the percentage of the tokens of prompts that were found in a prefix cache.
+func (list runs) prefix() float64 {
+	return list.mean(func(o *fleet.Outcome) float64 { return 100 * o.Prefix })
+}
+
 // swaps returns changes of model per 100 requests.
 func (list runs) swaps() float64 {
 	return list.mean(func(o *fleet.Outcome) float64 { return 100 * float64(o.Swaps) / float64(o.Requests) })

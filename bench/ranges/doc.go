@@ -1,5 +1,5 @@
 // Command ranges measures how well the time of a stage is estimated from the
-// blocks and the whole model (docs/methods.md, "Times of ranges"): random ranges of
+// blocks and the whole model (docs/methods/pool.md, "Times and rates"): random ranges of
 // the nine CNNs and the OCR models are measured in one piece, in the same rounds as
 // their blocks and wholes, and compared in CPU time.
 //

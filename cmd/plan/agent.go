@@ -42,7 +42,7 @@ back what it has not finished.`,
 	o.queue.flags(f, "")
 	f.StringVar(&o.metrics, "metrics", "off", "address of Prometheus metrics, such as 127.0.0.1:8012, or off")
 	o.trace.flags(f)
-	f.DurationVar(&o.store, "store-text", 250*time.Millisecond, "how often text is stored, from which on clients see it")
+	f.DurationVar(&o.store, "store-text", 250*time.Millisecond, "how often to store text; clients see text once it is stored")
 	return cmd
 }
 

@@ -68,12 +68,24 @@ func writeFlags(out *bytes.Buffer, title string, flags *pflag.FlagSet) {
 	})
 }
 
-// cliReference writes docs/cli.md: every verb with every flag.
+// cliReference writes docs/reference/cli.md: the exit codes, and every verb with its help, its examples and every flag.
 func cliReference() []byte {
 	var out bytes.Buffer
 	out.WriteString("# Command line\n\nEvery verb of `plan` with its flags, as `--help` has them. Made by `go test ./cmd/plan -run TestReference -record-guards`.\n")
+	out.WriteString("\n## Exit codes\n\n| code | when |\n|---|---|\n")
+	for code, meaning := range exitMeanings {
+		fmt.Fprintf(&out, "| %d | %s |\n", code, meaning)
+	}
 	for _, c := range verbsOf(newRootCommand()) {
-		fmt.Fprintf(&out, "\n## %s\n\n%s.\n", c.CommandPath(), c.Short)
+		fmt.Fprintf(&out, "\n## %s\n\n", c.CommandPath())
+		if c.Long == "" {
+			fmt.Fprintf(&out, "%s.\n", c.Short)
+		} else {
+			fmt.Fprintf(&out, "```text\n%s\n```\n", strings.TrimSpace(c.Long))
+		}
+		if c.Example != "" {
+			fmt.Fprintf(&out, "\n```text\n%s\n```\n", strings.TrimRight(c.Example, "\n"))
+		}
 		common, of := flagsByKind(c.LocalFlags())
 		writeFlags(&out, "", common)
 		for _, kind := range planner.Kinds() {
@@ -85,9 +97,9 @@ func cliReference() []byte {
 	return out.Bytes()
 }
 
-// docs/cli.md has every flag of every verb.
+// docs/reference/cli.md has every flag of every verb.
 func TestReference(t *testing.T) {
-	path := filepath.Join("..", "..", "docs", "cli.md")
+	path := filepath.Join("..", "..", "docs", "reference", "cli.md")
 	want := cliReference()
 	if *recordGuards {
 		if err := os.WriteFile(path, want, 0o644); err != nil {

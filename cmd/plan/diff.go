@@ -65,7 +65,7 @@ Exit code 0: nothing differs; 1: something does.`,
 			return &exitError{code: exitGate}
 		},
 	}
-	cmd.Flags().Float64Var(&tolerance, "tolerance", 0.02, "of profiles: share by which a latency may move without being told")
+	cmd.Flags().Float64Var(&tolerance, "tolerance", 0.02, "profiles only: report a latency that changed by more than this fraction")
 	cmd.Flags().StringVar(&format, "format", "text", "text or markdown")
 	cmd.Flags().StringVar(&html, "html", "", "page to write: one file that loads nothing")
 	completeFlag(cmd, "format", "text", "markdown")

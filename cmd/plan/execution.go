@@ -30,7 +30,7 @@ func (o *executionOptions) flags(f *pflag.FlagSet, otherwise string) {
 	f.StringVar(&o.graphs, "cuda-graph", "", "GPUs: capture a CUDA graph per batch size and replay it (--cuda-graph, or --cuda-graph=off)")
 	f.StringVar(&o.fp16, "fp16", "", "compute whole models in float16, weights and activations (--fp16, or --fp16=off)")
 	f.StringVar(&o.search, "conv-search", "", "GPUs: how the algorithm of a convolution is chosen (exhaustive, heuristic or default)")
-	f.StringVar(&o.memory, "gpu-memory", "", "GPUs: most memory that a session's pool takes, such as 2GiB")
+	f.StringVar(&o.memory, "gpu-memory", "", "GPUs: most memory of a session, such as 2GiB")
 	f.StringToStringVar(&o.provider, "provider-option", nil, "GPUs: option of ONNX Runtime's provider, KEY=VALUE (prefer_nhwc=1)")
 	for _, name := range []string{"cuda-graph", "fp16"} {
 		f.Lookup(name).NoOptDefVal = "on"

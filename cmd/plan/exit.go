@@ -24,6 +24,16 @@ const (
 	exitEnvironment = 5 // environment or internal failure
 )
 
+// exitMeanings has when plan ends with each exit code, in their order.
+var exitMeanings = []string{
+	exitDone:        "The command did what was asked. solve wrote a feasible plan, whatever its gap.",
+	exitGate:        "A gate failed (check, report --fail-if), diff or replay found differences, or rescue lost a part of the file.",
+	exitUsage:       "A flag, a document or a model is wrong. Nothing was written.",
+	exitInfeasible:  "No plan keeps what was asked. The message has the reason and the nearest feasible SLO, load and number of devices.",
+	exitInterrupted: "Ctrl-C or SIGTERM stopped the work, or the plan missed --require-gap. The best result so far was written.",
+	exitEnvironment: "The environment failed, such as a full disk, or the program has a fault.",
+}
+
 // exitError is an error with an exit code. If its message is empty, nothing is printed any more.
 type exitError struct {
 	code int

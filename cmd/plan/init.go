@@ -81,7 +81,7 @@ pools:
 
 const configStarter = `# Flags for every run, by name; a flag on the command line and INFERPLAN_<FLAG> in the environment win.
 solve:
-  margin: 0.4
+  margin: auto         # part of the SLO that planning keeps back for waiting: found by simulation, or a number such as 0.4
 simulate:
   duration: 30s
 `

@@ -70,7 +70,7 @@ a request of a cascade depends on its input, so a cascade needs --inputs, or --n
 	f.DurationVar(&o.duration, "duration", 30*time.Second, "how long to send")
 	f.DurationVar(&o.warmup, "warmup", 0, "time at the start that is not counted")
 	f.DurationVar(&o.grace, "grace", 10*time.Second, "how long to wait for the last answers")
-	f.IntVar(&o.inflight, "max-in-flight", 2048, "open requests; one beyond is counted as client_overload, never delayed")
+	f.IntVar(&o.inflight, "max-in-flight", 2048, "most open requests; one more is counted as client_overload, never delayed")
 	f.StringVar(&o.token, "token-file", "", "file with the bearer token to send")
 	f.BoolVar(&o.noTimeout, "no-timeout", false, "do not tell the server the remaining budget")
 	f.StringVar(&o.inputs, "inputs", "", "samples to send in turn: a CSV file label,value,..., a file of texts *.txt, one a line, or a folder of requests")

@@ -71,7 +71,10 @@ certainty comes from the logprobs of the first token; their latencies are not me
 
 With --llm a running server of language models is measured from outside: prompts alone,
 sequences side by side at several contexts, prompts that come while others decode, loads and
-sleep where the server can. Its KV capacity and its limit of sequences are read from the server.
+sleep where the server can. Its KV capacity and its limit of sequences are read from the server:
+vLLM /metrics and /server_info, llama-server /props, SGLang /get_server_info. A prompt counts
+until its first token, less a round trip that asks for nothing; decoding is the median time per
+token of 1, 2, 4, ... sequences over blocks of eight tokens; loads are taken three times.
 The samples stand beside the profile (.points.jsonl), and the same command goes on from there.`,
 		Example: `  plan profile
   plan profile resnet50.onnx --batches 1,2,4,8 --budget 2m
@@ -101,15 +104,15 @@ The samples stand beside the profile (.points.jsonl), and the same command goes 
 	f.IntSliceVar(&o.batches, "batches", profiler.DefaultBatches, "batch sizes to measure")
 	f.IntVar(&o.blocks, "blocks", profiler.DefaultBlocks, "blocks per model")
 	f.DurationVar(&o.budget, "budget", 5*time.Minute, "time for everything together")
-	f.IntVar(&o.repeat, "repeat", 1, "measure all so many times, each within --budget, and keep how far the runs lie apart: plan check counts on it")
+	f.IntVar(&o.repeat, "repeat", 1, "number of complete measurements, each within --budget; the profile then has the spread between them, which plan check uses")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the inputs, and of weights where a model has none")
 	f.StringVarP(&o.outPath, "output", "o", "profile.json", "profile to write or to extend")
 	f.BoolVar(&o.force, "force", false, "measure again what the profile holds")
-	f.StringVar(&o.ranges, "ranges", rangesNone, "ranges of blocks to measure in one piece: none, all, or used: by the stages of --plan")
+	f.StringVar(&o.ranges, "ranges", rangesNone, "ranges of blocks to measure in one piece: none, all, or used (those of the stages of --plan)")
 	f.StringVar(&o.plan, "plan", "", "plan whose stages --ranges used measures, at the batches that the profile holds")
-	f.StringVar(&o.cutsPath, "cuts", "", "profile whose cuts are taken: plan check can then compare the two block by block")
-	f.BoolVar(&o.realTime, "realtime", false, "CPUs of one thread: no other work interrupts a sample (needs root or CAP_SYS_NICE): for a busy machine")
-	f.BoolVar(&o.mps, "mps", false, "GPUs: start CUDA's Multi-Process Service for the shares, and stop it afterwards, where none runs")
+	f.StringVar(&o.cutsPath, "cuts", "", "profile whose cuts to use, so that plan check can compare the two block by block")
+	f.BoolVar(&o.realTime, "realtime", false, "for a busy machine, on CPU kinds of one thread: no other work interrupts a sample (needs root or CAP_SYS_NICE)")
+	f.BoolVar(&o.mps, "mps", false, "GPUs: if CUDA's Multi-Process Service does not run, start it for the shares and stop it afterwards")
 	o.executionOptions.flags(f, "on")
 	o.inputs.Define(f)
 	o.recordsOptions.flags(f)

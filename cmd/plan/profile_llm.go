@@ -41,8 +41,8 @@ func (o *servedOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.model, "model", "", "with --llm, the model as the server calls it (default: its only one)")
 	f.StringVar(&o.name, "name", "", "with --llm, the model's name in the profile (default: as --model)")
 	f.IntVar(&o.tensorParallel, "tensor-parallel", 1, "with --llm, devices that the server runs the model on; --device names their kind")
-	f.BoolVar(&o.keepLoaded, "keep-loaded", false, "with --llm, do not unload the model, nor put it to sleep: its load times stay open")
-	f.StringVar(&o.swapWith, "swap-with", "", "with --llm, another model of the server: measure what a request takes that swaps it out")
+	f.BoolVar(&o.keepLoaded, "keep-loaded", false, "with --llm, neither unload the model nor put it to sleep; its load times are not measured")
+	f.StringVar(&o.swapWith, "swap-with", "", "with --llm, another model of the server: measure a request for the model that first swaps this one out")
 }
 
 // profileServer measures a running server of language models.

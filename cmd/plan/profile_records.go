@@ -38,10 +38,10 @@ type recordsOptions struct {
 func (o *recordsOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.records, "records", "", "labelled samples (CSV): the models are a family of classifiers whose answers to them are recorded")
 	f.StringVar(&o.score, "score", certainty.Default, "with --records, what the certainty of an answer is: "+strings.Join(certainty.Names(), ", "))
-	f.Float64Var(&o.heldOut, "held-out", 0.25, "with --records, share of the samples kept apart to judge plans by")
+	f.Float64Var(&o.heldOut, "held-out", 0.25, "with --records, share of the samples to hold out, on which plans are judged")
 	f.BoolVar(&o.calibrate, "calibrate", false, "with --records, replace certainties by the share of right answers at them; servers do the same")
 	f.StringSliceVar(&o.completions, "completions", nil, "with --records of prompts: language models of OpenAI-compatible servers, NAME=URL or NAME=URL#MODEL, in order of size; OPENAI_API_KEY is sent where it is set")
-	f.StringSliceVar(&o.answers, "answers", nil, "with --completions, the answers there are (default the labels that occur)")
+	f.StringSliceVar(&o.answers, "answers", nil, "with --completions, the possible answers (default the labels that occur)")
 	f.IntVar(&o.logprobs, "logprobs", 5, "with --completions, how many tokens' probabilities to ask for")
 	f.IntVar(&o.parallel, "parallel", 4, "with --completions, requests under way at once")
 }

@@ -82,7 +82,7 @@ Exit code 1: with --attainment, a model of a report is below it; or a --fail-if 
 			return nil
 		},
 	}
-	cmd.Flags().Float64Var(&attainment, "attainment", 0, "share of requests in time that every model must reach (default that of its percentile, as a simulation says, else 0.99); given, exit 1 where one does not")
+	cmd.Flags().Float64Var(&attainment, "attainment", 0, "share of requests in time that every model must reach; if it is given, exit 1 for a model that misses it (default that of its percentile, as a simulation has it, else 0.99)")
 	o.flags(cmd)
 	return cmd
 }

@@ -81,7 +81,7 @@ func (o *queueOptions) flags(f *pflag.FlagSet, place string) {
 	f.IntVar(&o.replicas, "queue-replicas", 3, "on how many nodes of NATS each request is kept")
 	f.StringVar(&o.key, "queue-key", "", "file with the key that encrypts what is kept (openssl rand -hex 32)")
 	f.StringVar(&o.creds, "queue-creds", "", "file with the credentials for NATS")
-	f.DurationVar(&o.silence, "queue-silence", 10*time.Second, "how long a process may be silent towards NATS until others have its requests, and plan")
+	f.DurationVar(&o.silence, "queue-silence", 10*time.Second, "how long a process may be silent towards NATS before others take its requests, and plan if it did")
 }
 
 // isShared reports whether several machines use the queue.
@@ -155,9 +155,9 @@ func (o *textOptions) flags(f *pflag.FlagSet) {
 	o.serverOptions.flags(f)
 	o.queue.flags(f, "requests.db")
 	f.BoolVar(&o.keyless, "queue-keyless", false, "listen beyond loopback with a queue on NATS that has no --queue-key: whoever may write to the stream can stop an agent")
-	f.DurationVar(&o.silence, "server-silence", 5*time.Second, "how long a server may answer nothing, beside ten times what the plan expects, until its requests go elsewhere")
+	f.DurationVar(&o.silence, "server-silence", 5*time.Second, "how long a server may be silent before its requests go elsewhere; within an answer at least ten times what the plan expects")
 	f.StringVar(&o.serverFile, "servers", "", "file with servers that come and go, one a line: URL for any instance of the plan without a server, N=URL or N-M=URL for one of these instances, or N/MODEL=URL; a change takes effect without a restart")
-	f.DurationVar(&o.watchServers, "watch-servers", 2*time.Second, "how often the file of --servers, and names of --server dns+http://NAME:PORT, are looked at")
+	f.DurationVar(&o.watchServers, "watch-servers", 2*time.Second, "how often to read the file of --servers and look up names of --server dns+http://NAME:PORT")
 }
 
 // setServeOptions sets the options of serve that concern language models. It sets how the queue of requests is

@@ -82,9 +82,9 @@ models are decided are not simulated. Attainment is taken to fall with load.`,
 	}
 	f := cmd.Flags()
 	o.arrivalOptions.flags(f)
-	f.BoolVar(&o.findMaxLoad, "find-max-load", false, "highest load of a 0.05 grid that attains what is asked, per model and overall")
+	f.BoolVar(&o.findMaxLoad, "find-max-load", false, "find the highest load, on a grid of 0.05, at which the attainment is reached, per model and overall")
 	f.Float64Var(&o.upTo, "up-to", sim.MaxSearchLoad, "highest load that --find-max-load looks at, from 0.05 to 5")
-	f.StringVar(&o.loads, "loads", "", "several loads, as 0.5,0.8,1 or FROM:TO:STEP, for a curve of each model's attainment; the rest of the report is of the last")
+	f.StringVar(&o.loads, "loads", "", "several loads, as 0.5,0.8,1 or FROM:TO:STEP, for a curve of each model's attainment; the other figures of the report are those of the last load")
 	f.Float64Var(&o.attainment, "attainment", 0, "share of requests in time that --find-max-load asks for; default: what the percentile of each model or class says, .99 for p99")
 	policyFlag(cmd, f, &o.policy)
 	f.StringVar(&o.network, "network", "", "who shares links: nodes (the cluster's NICs) or stages (as the PPipe artifact assumes; default with --policy artifact)")

@@ -64,7 +64,7 @@ far is written).`,
   plan solve --from plan.json --max-moved 0.1 -o next.json
   plan solve --from plan.json --measured service.json,report.json -o next.json
   plan solve --slo 100ms --gpu-rounding fractional --max-partitions 3 --json
-  plan solve --method queue --objective gpus --profile llms.json --cluster c.yaml --workload chat.yaml`,
+  plan solve --method queue --objective gpus --profile llms.json --cluster gpus.yaml --workload chat.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			// This comes before the configuration is read, which may set options for all solves that only some
 			// use.
@@ -97,7 +97,7 @@ far is written).`,
 	f.Float64Var(&o.attainment, "attainment", 0, "share of the requests that must be in time; default: what the percentile of each model or class says, .99 for p99")
 	f.StringVarP(&o.outPath, "output", "o", "", "file to write the plan to; - writes it to stdout instead of the tables (default plan.json)")
 	f.StringVar(&o.runningPlan, "from", "", "plan currently deployed; keep its placement where that is within --gap of the optimum")
-	f.StringSliceVar(&o.measured, "measured", nil, "what a server measured of the plan of --from: the times of plan serve --record, the report of plan serve --output or plan load, or both; the new plan is for these times and rates, with the options of that plan")
+	f.StringSliceVar(&o.measured, "measured", nil, "measurements of the plan of --from: the times of plan serve --record, a report of plan serve --output or plan load, or both; the new plan uses these times and rates, and that plan's options")
 	f.BoolVar(&o.force, "force", false, "replace an existing plan.json that differs (without it, the new plan is written to plan.new.json)")
 	f.BoolVar(&o.measure, "measure", false, "measure stages whose times are only estimated, on the devices of this machine, and solve again until the plan no longer changes")
 	f.DurationVar(&o.budget, "budget", 5*time.Minute, "total time for --measure")

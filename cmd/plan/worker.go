@@ -27,6 +27,7 @@ type workerOptions struct {
 	modelCache   string
 	useTLS       bool
 	silence      time.Duration
+	health       string
 }
 
 // newWorkerCommand makes the verb of the process that serve and profile start, and that a person starts on another
@@ -65,6 +66,7 @@ The models lie here as well, in --models-dir; their hashes must be those of the 
 	f.BoolVar(&o.useTLS, "tls", false, "connect with TLS, and trust what this host trusts")
 	f.StringVar(&o.tlsCA, "tls-ca", "", "connect with TLS, and trust the certificates of this file (PEM)")
 	f.StringVar(&o.tlsPin, "tls-pin", "", "connect with TLS, and trust the certificate with this pin, sha256:HEX, as 'plan serve --join-cert' prints it")
+	f.StringVar(&o.health, "health", "off", "address of the health check, such as 127.0.0.1:8004, or off: /live answers, /ready says whether the server has all devices")
 	f.DurationVar(&o.silence, "silence", worker.DefaultSilence, "how long the server may be silent before it counts as gone")
 	return cmd
 }
@@ -82,7 +84,7 @@ func serveParent(cmd *cobra.Command, _ []string) error {
 	return worker.Main(cmd.Context())
 }
 
-const modelCacheHelp = "most memory of this host for models that its devices swap; what has no room is read from its file whenever it is loaded"
+const modelCacheHelp = "most memory of this host for models that its devices swap; other models are read from their files at each load"
 
 // modelCacheBytes reads --model-cache.
 func modelCacheBytes(text string) (int64, error) {
@@ -147,11 +149,17 @@ func runWorker(cmd *cobra.Command, p *printer, o *workerOptions) error {
 	}
 	threads, _ := formats.CPUThreads(o.device)
 
-	// Offer the devices until the end.
+	// Answer health checks, and offer the devices until the end.
+	state := &worker.JoinState{}
+	stopHealth, err := o.serveHealth(state, p.logger())
+	if err != nil {
+		return err
+	}
+	defer stopHealth()
 	endsWellOnInterrupt(cmd.Context())
 	err = worker.Join(cmd.Context(), worker.JoinConfig{
 		Address: o.join, Token: []byte(token), TLS: secure, Host: o.host, Kind: o.device, Count: o.count, Models: o.models, CPUs: cpus, Threads: threads, Operators: operators,
-		CacheBytes: cache, Silence: o.silence, Log: p.logger(),
+		CacheBytes: cache, Silence: o.silence, Log: p.logger(), State: state,
 	})
 	if errors.Is(err, worker.ErrToken) || errors.Is(err, worker.ErrCertificate) {
 		return withCode(exitUsage, err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,9 +40,37 @@ type JoinConfig struct {
 	Command []string      // the worker's command line, as in Config
 	Env     []string
 	Log     *slog.Logger
+	State   *JoinState // where Join notes which devices have joined; if nil, nowhere
 
 	cache    *Cache     // made by Join
 	hintOnce *sync.Once // logs the hint on a silent server once
+}
+
+// JoinState says which devices of a host a server has admitted. Several goroutines may use it at once.
+type JoinState struct {
+	mu          sync.Mutex
+	connections []int // by device: connections that the server has admitted
+}
+
+// AllJoined reports whether the server has admitted every device, and none of their connections has ended since.
+func (s *JoinState) AllJoined() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.connections) > 0 && !slices.Contains(s.connections, 0)
+}
+
+// begin sets the number of devices.
+func (s *JoinState) begin(devices int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.connections = make([]int, devices)
+}
+
+// add counts connections of a device.
+func (s *JoinState) add(device, count int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.connections[device] += count
 }
 
 const (
@@ -78,6 +107,11 @@ func Join(ctx context.Context, c JoinConfig) error {
 	if c.CacheBytes <= 0 {
 		c.CacheBytes = DefaultCache
 	}
+
+	if c.State == nil {
+		c.State = &JoinState{}
+	}
+	c.State.begin(c.Count)
 
 	// Offer every device more than once, and end if an offer fails for good.
 	c.cache, c.hintOnce = NewCache(c.CacheBytes), new(sync.Once)
@@ -167,5 +201,7 @@ func (c *JoinConfig) session(ctx context.Context, index int) (admitted bool, err
 	a.link.silence = c.Silence
 	stopHint()
 	c.Log.Info("joined", "server", c.Address, "kind", c.Kind, "index", index)
+	c.State.add(index, 1)
+	defer c.State.add(index, -1)
 	return true, a.serve(ctx)
 }

@@ -18,6 +18,7 @@ import (
 func (f *Front) newRecord(parsed *parsedRequest, owner string) (*requestRecord, error) {
 	record := &requestRecord{Owner: owner, Chat: parsed.chat, Resumable: parsed.keepResult, Model: parsed.model, Class: parsed.class, MaxTokens: parsed.maxTokens, PromptTokens: parsed.promptTokens,
 		Choices: parsed.choices, Events: parsed.events, Streamed: parsed.stream, Accepted: f.opt.Now(), Body: parsed.body, Parent: parsed.parent}
+	record.Session = record.sessionOf(parsed.session)
 	for _, m := range f.opt.Server.Models() {
 		if m.ID != parsed.model {
 			continue

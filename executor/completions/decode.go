@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"math/rand/v2"
 	"slices"
@@ -38,6 +39,9 @@ type parsedRequest struct {
 	wantsUsage   bool           // the last chunk has the token counts
 	keepResult   bool           // the client may come again for the result
 	parent       tracing.Parent // the span below which it runs
+	cacheKey     string         // prompt_cache_key: the client's name of its session; empty if it gave none
+	chatStart    uint64         // hash of the first messages of a chat, up to the first of the user; 0 if there is none
+	session      uint64         // hash of what tells its session apart; 0 if it has none
 }
 
 // objectField is a member of a JSON object.
@@ -132,6 +136,7 @@ func parseCompletion(body []byte, chat bool) (*parsedRequest, *httplimit.Error) 
 		serverFields = parsed.addSeed(serverFields)
 	}
 	parsed.body = encodeObject(serverFields)
+	parsed.setSession()
 	return parsed, nil
 }
 
@@ -203,6 +208,8 @@ func (parsed *parsedRequest) readField(f objectField) (frontEndOnly bool, err *h
 		err = requireOneOf(f.value, "servers do not stream the best of several answers", "null", "1")
 	case "seed":
 		parsed.hasSeed = !isNull
+	case "prompt_cache_key":
+		err = decodeValue(f.value, &parsed.cacheKey, "a text")
 	case "response_format":
 		var options struct{ Type string }
 		err = decodeValue(f.value, &options, "an object with a type")
@@ -282,7 +289,9 @@ const bytesPerToken = 4
 func (parsed *parsedRequest) readText(raw json.RawMessage) *httplimit.Error {
 	parsed.promptTokens = (len(raw) + bytesPerToken - 1) / bytesPerToken
 	if parsed.chat {
-		return checkMessages(raw)
+		var err *httplimit.Error
+		parsed.chatStart, err = checkMessages(raw)
+		return err
 	}
 	var text string
 	if json.Unmarshal(raw, &text) == nil && raw[0] == '"' {
@@ -333,25 +342,34 @@ func (parsed *parsedRequest) readPrompts(list []json.RawMessage) bool {
 }
 
 // checkMessages returns an error unless the value is a list of messages, each with a role and a content that is a
-// text, a list of parts or null.
-func checkMessages(raw json.RawMessage) *httplimit.Error {
+// text, a list of parts or null. It also returns a hash of the messages up to the first of the user, which all turns of a
+// conversation have in common; without a message of the user it is 0.
+func checkMessages(raw json.RawMessage) (chatStart uint64, err *httplimit.Error) {
 	var list []struct {
 		Role    *string         `json:"role"`
 		Content json.RawMessage `json:"content"`
 	}
 	if err := json.Unmarshal(raw, &list); err != nil || len(list) == 0 {
-		return httplimit.Invalid("", "found %s, expected an array of messages, each an object with a role and content", httplimit.Clip(string(raw)))
+		return 0, httplimit.Invalid("", "found %s, expected an array of messages, each an object with a role and content", httplimit.Clip(string(raw)))
 	}
 	if len(list) > maxMessages {
-		return httplimit.TooLarge("", "%d messages, at most %d are taken", len(list), maxMessages)
+		return 0, httplimit.TooLarge("", "%d messages, at most %d are taken", len(list), maxMessages)
 	}
+	start := fnv.New64a()
 	for i, m := range list {
 		if m.Role == nil || *m.Role == "" {
-			return httplimit.Invalid(fmt.Sprintf("messages[%d].role", i), "missing")
+			return 0, httplimit.Invalid(fmt.Sprintf("messages[%d].role", i), "missing")
 		}
 		if len(m.Content) > 0 && m.Content[0] != '"' && m.Content[0] != '[' && m.Content[0] != 'n' {
-			return httplimit.Invalid(fmt.Sprintf("messages[%d].content", i), "found %s, expected a text or an array of parts", httplimit.Clip(string(m.Content)))
+			return 0, httplimit.Invalid(fmt.Sprintf("messages[%d].content", i), "found %s, expected a text or an array of parts", httplimit.Clip(string(m.Content)))
+		}
+		if chatStart == 0 {
+			hashText(start, *m.Role)
+			hashText(start, string(m.Content))
+			if *m.Role == "user" {
+				chatStart = max(start.Sum64(), 1)
+			}
 		}
 	}
-	return nil
+	return chatStart, nil
 }

@@ -31,7 +31,7 @@
 // request without a result is handed to Server.Serve again, with the text that was stored.
 //
 // Order of reading: server.go (Server, Output, Request), options.go, front.go and table.go (what is open here); http.go,
-// decode.go and handlers.go (from the HTTP request to the record); record.go, admission.go and tracked.go (from the
+// decode.go, session.go and handlers.go (from the HTTP request to the record); record.go, admission.go and tracked.go (from the
 // record to the result); stream.go and answer.go (what the client sees); remote.go (remote requests); forward.go
 // (requests that pass through to servers); space.go (a store whose disk is full); models.go and files.go; batches.go, batchlines.go, batchrun.go and batchresult.go.
 package completions

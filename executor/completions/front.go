@@ -29,6 +29,7 @@ type Front struct {
 	stop        context.CancelFunc
 	closeSignal <-chan struct{} // done channel of ctx
 	background  sync.WaitGroup
+	claiming    sync.WaitGroup // of the goroutine that claims requests
 
 	requests requestTable
 	batches  runningBatches
@@ -69,7 +70,7 @@ func New(opt Options) (*Front, error) {
 	// Start the background work: claim stored requests (unless another process serves them), store texts, delete what
 	// has expired.
 	if !opt.ServedElsewhere {
-		f.background.Go(f.claimRequests)
+		f.claiming.Go(f.claimRequests)
 	}
 	f.background.Go(f.storeTexts)
 	f.background.Go(f.cleanUp)
@@ -114,6 +115,10 @@ func (f *Front) Close() error {
 	f.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
+
+	// A request that was claimed at the last moment is given back with the others. A claim that stays would hide it from every process while
+	// this one lives.
+	f.claiming.Wait()
 
 	// Let no further work begin, and store what has come.
 	f.mu.Lock()

@@ -35,6 +35,7 @@ func (f *apiHandlers) serveCompletion(req *apiRequest, chat bool) (failure error
 	if refusal != nil {
 		return refusal
 	}
+	parsed.readSessionHeader(req)
 
 	// Trace it, below the span that the client names.
 	parent := tracing.ParentIn(req.r.Header[tracing.HeaderTraceparent], req.r.Header[tracing.HeaderTracestate])

@@ -31,8 +31,9 @@ type requestRecord struct {
 	Streamed     bool            `json:"shown,omitempty"`         // the client sees the answer as it comes
 	Accepted     time.Time       `json:"accepted"`
 	Deadline     time.Time       `json:"deadline,omitzero"`
-	Batch        string          `json:"batch,omitempty"` // id of the batch that it is a line of, or of the batch that it is
-	Line         int             `json:"line,omitempty"`  // number of the line in the batch, from 0
+	Session      int64           `json:"session,omitempty"` // number of its session; 0 if it has none
+	Batch        string          `json:"batch,omitempty"`   // id of the batch that it is a line of, or of the batch that it is
+	Line         int             `json:"line,omitempty"`    // number of the line in the batch, from 0
 	Body         json.RawMessage `json:"body"`
 	// Parent is the span below which the request runs: its door, or what the client named if spans are not made.
 	Parent tracing.Parent `json:"trace,omitzero"`
@@ -169,5 +170,5 @@ func (r *requestRecord) sender() string { return cmp.Or(r.Owner, r.address) }
 // tokens.
 func (r *requestRecord) serverRequest(id, partial string, tokens int) *Request {
 	return &Request{ID: id, Model: r.Model, Class: r.Class, Chat: r.Chat, Body: r.Body, Partial: partial, PartialTokens: tokens,
-		PromptTokens: r.PromptTokens, MaxTokens: r.MaxTokens, Choices: max(r.Choices, 1), Events: r.Events, PartialShown: r.Streamed, Accepted: r.Accepted, Deadline: r.Deadline, Client: r.sender(), Parent: r.Parent}
+		PromptTokens: r.PromptTokens, MaxTokens: r.MaxTokens, Choices: max(r.Choices, 1), Events: r.Events, PartialShown: r.Streamed, Accepted: r.Accepted, Deadline: r.Deadline, Client: r.sender(), Session: r.Session, Parent: r.Parent}
 }

@@ -26,8 +26,10 @@ type Request struct {
 	// deltas. Shown says that a client may have seen what is in Partial.
 	Events, PartialShown bool
 	Client               string // the sender: the name of its key, else its address; empty if unknown
-	Accepted             time.Time
-	Deadline             time.Time // zero: the class's SLO decides
+	// Session is a number that the request shares with those whose tokens its prompt repeats; 0 if it has none.
+	Session  int64
+	Accepted time.Time
+	Deadline time.Time // zero: the class's SLO decides
 	// Parent is the span below which it runs; empty if there is none.
 	Parent tracing.Parent
 }

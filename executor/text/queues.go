@@ -167,7 +167,7 @@ func (q *Queues) Serve(r *completions.Request, output completions.Output) {
 		j.Answerer = c.Answerer
 		j.Text = newRequestText(q, r, output)
 		j.ArrivedAt, j.Deadline = ArrivalAndDeadline(c, m, r)
-		j.Client = policy.ClientNumber(r.Client)
+		j.Client, j.Session = policy.ClientNumber(r.Client), r.Session
 		q.mu.Lock()
 		q.openRequests[r.ID] = openRequest{c, j}
 		q.mu.Unlock()

@@ -30,6 +30,7 @@ type Job struct {
 	ArrivedAt       time.Duration
 	Deadline        time.Duration
 	Client          int32          // see policy.Event
+	Session         int64          // number of the session whose tokens it repeats; 0 if it has none
 	Inputs          [][]byte       // in the model's order, n samples each
 	ConditionValues map[string]any // values for conditions, by parameters.NAME
 	Outputs         [][]byte       // in the model's order, n samples each
@@ -85,7 +86,7 @@ func NewJob(m *Model, n int) *Job {
 	}
 	j.Model, j.Samples, j.RemainingSamples, j.openSamples = m, n, n, n
 	j.Outcome, j.IsLate, j.Reason, j.RetryAfter, j.Failure, j.Answered, j.Text = outcomePending, false, policy.ReasonNone, 0, nil, false, nil
-	j.Client, j.inClientShare, j.overClientShare = 0, false, false
+	j.Client, j.Session, j.inClientShare, j.overClientShare = 0, 0, false, false
 	j.Holds.Store(2)
 	j.Inputs, j.Outputs, j.Slots = j.Inputs[:0], j.Outputs[:0], j.Slots[:0]
 	j.MissingOutputs = slices.Grow(j.MissingOutputs[:0], len(m.Outputs))[:len(m.Outputs)]

@@ -71,7 +71,7 @@ func (l *requestLedger) addJob(j *Job) {
 			continue
 		}
 		slot := j.Slots[k]
-		ev := policy.Event{Kind: policy.Arrival, Model: m.Index, Service: m.Index, Req: slot, Task: slot, ArrivedAt: j.ArrivedAt, Deadline: j.Deadline, Client: j.Client, Value: int64(n - 1 - k)}
+		ev := policy.Event{Kind: policy.Arrival, Model: m.Index, Service: m.Index, Req: slot, Task: slot, ArrivedAt: j.ArrivedAt, Deadline: j.Deadline, Client: j.Client, Key: j.Session, Value: int64(n - 1 - k)}
 		if j.Text != nil {
 			ev.Value = 1
 			ev.Tokens, ev.Limit = j.Text.TokenLengths()

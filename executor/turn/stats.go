@@ -58,7 +58,7 @@ type modelStats struct {
 	Latency        *hdrhistogram.Histogram
 	Batches        []batchTimes // by size
 	oip            oip.ModelStatistics
-	lastAnsweredAt time.Time
+	lastAnsweredAt time.Time // date of the last answer, by the machine's clock at that time
 }
 
 // batchTimes sums up the times of batches of one size.
@@ -142,7 +142,7 @@ func (s *Stats) recordAnswer(j *Job, now time.Duration) {
 		}
 		_ = m.Latency.RecordValues(min(max(int64(latency/time.Microsecond), MinLatencyUS), MaxLatencyUS), n)
 		m.oip.Inference.Success.Add(1, latency)
-		m.lastAnsweredAt = s.Core.Loop.Epoch().Add(now)
+		m.lastAnsweredAt = time.Now() // clients compare it with their date; the machine's may have been set since the loop began
 	default:
 		m.Dropped[j.Reason] += n
 		m.oip.Inference.Fail.Add(1, latency)

@@ -177,6 +177,9 @@ func poolOf(queue *formats.QueuePlan, model string) string {
 
 // pools returns a pool for each model that instances begin with.
 func (o *options) pools(queue *formats.QueuePlan) ([]resource, error) {
+	if len(queue.Instances) == 0 {
+		return nil, usage.Errorf("queue.instances: found none, expected at least one: a pool is of servers of a model")
+	}
 	var list []resource
 	owners := map[string]string{}
 	for _, model := range initialModels(queue) {
@@ -205,6 +208,9 @@ func (o *options) objectives(queue *formats.QueuePlan) ([]resource, error) {
 			continue
 		}
 		list = append(list, resource{objectiveVersion, "InferenceObjective", metadata{name, o.namespace}, objectiveSpec{-class.Priority, poolRef{llmserver.Slug(pool)}}})
+	}
+	if len(list) == 0 {
+		return nil, usage.Errorf("queue.classes: found no class of a model that an instance runs, expected at least one: an InferenceObjective is of a class")
 	}
 	return list, nil
 }

@@ -225,11 +225,23 @@ func TestRefusals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	changed := func(change func(q *formats.QueuePlan)) *formats.Plan {
+		plan := planOf(t)
+		change(formats.QueueOf(plan))
+		return plan
+	}
 	for _, c := range []struct {
 		plan      *formats.Plan
 		arguments []string
 		expected  string
 	}{
+		{changed(func(q *formats.QueuePlan) { q.Classes = nil }), nil, "queue.classes: found no class of a model that an instance runs"},
+		{changed(func(q *formats.QueuePlan) {
+			for i := range q.Classes {
+				q.Classes[i].Model = "other"
+			}
+		}), nil, "queue.classes: found no class of a model that an instance runs"},
+		{changed(func(q *formats.QueuePlan) { q.Instances = nil }), nil, "queue.instances: found none"},
 		{planOf(t), []string{"--port", "0"}, "--port: found 0"},
 		{planOf(t), []string{"--namespace", "A b"}, "--namespace: found"},
 		{same, nil, "both make the name chat-7b"},

@@ -374,12 +374,29 @@ func (c *cluster) check() {
 	c.checkEnds()
 }
 
+// checkMembers checks a Service of servers of language models: it is headless, has the name that its pods' label has, and the server watches
+// it. The pods themselves are not exported.
+func (c *cluster) checkMembers(by string, s *corev1.Service) {
+	watched := fmt.Sprintf("--server=dns+http://%s:%d", s.Name, s.Spec.Ports[0].Port)
+	isWatched := slices.ContainsFunc(c.list, func(m manifest) bool {
+		set, ok := m.value.(*appsv1.StatefulSet)
+		return ok && slices.Contains(set.Spec.Template.Spec.Containers[0].Args, watched)
+	})
+	if !isWatched || s.Spec.ClusterIP != corev1.ClusterIPNone || s.Spec.PublishNotReadyAddresses || s.Spec.Selector["inferplan/servers"] != s.Name || s.Spec.Ports[0].TargetPort.IntVal != s.Spec.Ports[0].Port {
+		c.t.Errorf("%s: %+v, expected a headless Service that an argument %s of the server names", by, s.Spec, watched)
+	}
+}
+
 // checkObjects checks what objects other than pods refer to.
 func (c *cluster) checkObjects() {
 	for _, m := range c.list {
 		by := m.file
 		switch v := m.value.(type) {
 		case *corev1.Service:
+			if name := v.Spec.Selector["inferplan/servers"]; name != "" {
+				c.checkMembers(by, v)
+				continue
+			}
 			pods := c.podsOf(by, v.Spec.Selector)
 			for _, p := range v.Spec.Ports {
 				c.checkPort(by, p.TargetPort.StrVal, pods)

@@ -27,6 +27,7 @@ type manifests struct {
 
 	Text    bool     // the plan's models answer with text: the protocol is OpenAI's, and the server keeps requests on a volume
 	Servers []string // of language models, as plan serve takes them; none if agents have them
+	Members *members // pods of a headless Service that are servers of language models; nil if there are none
 	Queue   string   // that several servers share; empty if there is none
 	Agents  []agent  // of that queue
 	Workers []deviceKind
@@ -39,6 +40,28 @@ type manifests struct {
 	Storage      document.Bytes
 	PlanInImage  bool // the plan is too large for a ConfigMap
 	UsesGPUs     bool
+}
+
+// members are the pods of a headless Service, each of which is a server of language models.
+type members struct {
+	Name string // of the Service
+	Port int
+}
+
+// URL returns the members as plan serve takes them: it watches the addresses of the name.
+func (m *members) URL() string { return fmt.Sprintf("%shttp://%s:%d", watchedName, m.Name, m.Port) }
+
+// watchedName is the beginning of a URL whose host is a name with an address for each server.
+const watchedName = "dns+"
+
+// parseMembers reads NAME:PORT.
+func parseMembers(text string) (*members, error) {
+	name, portText, _ := strings.Cut(text, ":")
+	port, err := strconv.Atoi(portText)
+	if err != nil || port < 1 || port > 65535 {
+		return nil, fmt.Errorf("--servers: found %q, expected NAME:PORT, the name of a Service and the port of its servers", text)
+	}
+	return &members{name, port}, checkName("servers", name, maxLabel)
 }
 
 // agent is the agent of an instance of a plan of language models, with its servers.
@@ -94,7 +117,16 @@ func (o *options) newManifests(source *export.Source) (*manifests, error) {
 	if m.Storage, err = parseSize("storage", o.storage, 1<<20); err != nil {
 		return nil, err
 	}
-	agents, err := parseServers(o.servers, languageModelDevices(plan))
+	if o.members != "" {
+		if m.Members, err = parseMembers(o.members); err != nil {
+			return nil, err
+		}
+		if m.Members.Name == m.Name || m.Members.Name == m.Name+"-server" {
+			return nil, fmt.Errorf("--servers: found %s, expected another name: the Service of plan serve has it", m.Members.Name)
+		}
+		m.Servers = append(slices.Clone(m.Servers), m.Members.URL())
+	}
+	agents, err := parseServers(m.Servers, languageModelDevices(plan), m.Text && o.queue == "")
 	if err != nil {
 		return nil, err
 	}
@@ -124,6 +156,7 @@ func (m *manifests) checkUse(isSet func(flag string) bool) error {
 		{"prometheus", "--max-copies, with pods that KEDA adds", isScaled},
 		{"storage", "a plan of language models, which keeps requests, without --queue", m.Text && m.Queue == ""},
 		{"queue", "a plan of language models, which keeps requests", m.Text},
+		{"servers", "a plan of language models, without --queue", m.Text && m.Queue == ""},
 		{"worker-memory", "a plan with devices of its own", len(m.kinds()) > 0},
 	} {
 		if isSet(f.name) && !f.acts {
@@ -196,39 +229,76 @@ func generationsOf(plan *formats.Plan) map[string]*formats.FlowGeneration {
 	return nil
 }
 
-// parseServers reads the servers of n instances of language models, as the flag of plan serve names them. Each instance
-// has at least one.
-func parseServers(list []string, n int) ([]agent, error) {
+// parseServers reads the servers of n instances of language models, as the flag of plan serve names them. Each instance has at least one, or
+// may get one that comes: the addresses of a watched name are servers that come and go, if mayWatch allows names.
+func parseServers(list []string, n int, mayWatch bool) ([]agent, error) {
 	agents, next := make([]agent, n), 0
+	mayCome := make([]bool, n) // by instance: a server of a watched name may take it
 	for _, text := range list {
-		instance, url, full := next, text, strconv.Itoa(next)+"="+text
+		first, last, url, full := next, next, text, strconv.Itoa(next)+"="+text
+		isNumbered := false
 		if place, rest, ok := strings.Cut(text, "="); ok && !strings.Contains(place, "://") {
-			number, _, _ := strings.Cut(place, "/")
-			i, err := strconv.Atoi(number)
-			if err != nil {
+			var err error
+			if first, last, err = parseNumbers(place); err != nil {
 				return nil, fmt.Errorf("--server: found %q, expected URL, N=URL or N/MODEL=URL", text)
 			}
-			instance, url, full = i, rest, text
-		} else {
+			url, full, isNumbered = rest, text, true
+		}
+		if n == 0 {
+			return nil, fmt.Errorf("--server: found %q, expected none: the plan has no servers of language models", text)
+		}
+
+		// The addresses of a name may take any instance, or those of its numbers.
+		if name, isWatched := strings.CutPrefix(url, watchedName); isWatched {
+			if !isNumbered {
+				first, last = 0, n-1
+			}
+			switch {
+			case !strings.HasPrefix(name, "http://"):
+				return nil, fmt.Errorf("--server: found %q, expected dns+http://NAME:PORT", text)
+			case !mayWatch:
+				return nil, fmt.Errorf("--server: found %q, expected servers that stay: an agent and a module of an application have one of their own", text)
+			case first > last || last >= n:
+				return nil, fmt.Errorf("--server: found %q, expected some of the %d instances of language models of the plan, from 0", text, n)
+			}
+			for i := first; i <= last; i++ {
+				mayCome[i] = true
+			}
+			continue
+		}
+
+		// Another server is that of one instance.
+		if !isNumbered {
 			next++
 		}
 		if !strings.HasPrefix(url, "http://") && !strings.HasPrefix(url, "https://") {
 			return nil, fmt.Errorf("--server: found %q, expected a URL with http:// or https://", text)
 		}
-		if n == 0 {
-			return nil, fmt.Errorf("--server: found %q, expected none: the plan has no servers of language models", text)
+		if first != last {
+			return nil, fmt.Errorf("--server: found %q, expected N=URL: a server that stays is that of one instance", text)
 		}
-		if instance < 0 || instance >= n {
+		if first < 0 || first >= n {
 			return nil, fmt.Errorf("--server: found %q, expected a server of one of the %d instances of language models of the plan, from 0", text, n)
 		}
-		agents[instance].Servers = append(agents[instance].Servers, full)
+		agents[first].Servers = append(agents[first].Servers, full)
 	}
 	for i := range agents {
-		if agents[i].Instance = i; agents[i].Servers == nil {
-			return nil, fmt.Errorf("--server: found no server of instance %d, expected one for each of the %d of the plan: --server http://HOST:PORT", i, n)
+		if agents[i].Instance = i; agents[i].Servers == nil && !mayCome[i] {
+			return nil, fmt.Errorf("--server: found no server of instance %d, expected one for each of the %d of the plan: --server http://HOST:PORT, or --servers NAME:PORT for those that come and go", i, n)
 		}
 	}
 	return agents, nil
+}
+
+// parseNumbers reads N, N-M, N/MODEL and N-M/MODEL.
+func parseNumbers(place string) (first, last int, err error) {
+	numbers, _, _ := strings.Cut(place, "/")
+	firstText, lastText, isRange := strings.Cut(numbers, "-")
+	if first, err = strconv.Atoi(firstText); err != nil || !isRange {
+		return first, first, err
+	}
+	last, err = strconv.Atoi(lastText)
+	return first, last, err
 }
 
 // setTriggers sets the rates of the plan, of each model or class.

@@ -19,6 +19,9 @@ func (m *manifests) addReadme(folder *export.Folder) {
 	if len(m.kinds()) > 0 {
 		folder.Steps = append(folder.Steps, m.nodesStep())
 	}
+	if m.Members != nil {
+		folder.Steps = append(folder.Steps, m.membersStep())
+	}
 	folder.Steps = append(folder.Steps, m.applyStep(), m.switchStep(), export.Step{
 		Title: "Changes of your own",
 		Text: "The next export replaces this folder. Keep changes in a kustomization beside it, with `overlay` among its resources. " +
@@ -74,6 +77,17 @@ func (m *manifests) nodesStep() export.Step {
 	return export.Step{
 		Title: "Nodes", Text: "Times hold on devices like those that were measured. Pods go to nodes with these labels; `--node-selector` takes others, such as those of GPU Feature Discovery.",
 		Commands: strings.Join(commands, "\n"),
+	}
+}
+
+// membersStep says how servers of language models are found.
+func (m *manifests) membersStep() export.Step {
+	return export.Step{
+		Title: "Servers of language models",
+		Text: fmt.Sprintf("Every ready pod of the namespace with the label `inferplan/servers: %[1]s`, whose server is at port %[2]d, takes an instance of the plan that has no server. Put the label into the "+
+			"template of the pods, with a readiness probe of the server's `/health`: a pod that is not ready has no address in the Service. Pods come and go without a restart of `plan serve`. "+
+			"`plan export vllm`, `sglang` and `llamacpp` write the commands of the servers.", m.Members.Name, m.Members.Port),
+		Commands: fmt.Sprintf("kubectl get endpointslices -n %s -l kubernetes.io/service-name=%s      # once applied: the servers that are found", m.Namespace, m.Members.Name),
 	}
 }
 

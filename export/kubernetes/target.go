@@ -38,6 +38,7 @@ type options struct {
 	nodeSelectors, resources   []string
 	devicesPerPod              []string
 	servers                    []string
+	members                    string
 	queue                      string
 	serverCPUs                 int
 	serverMemory, workerMemory string
@@ -59,11 +60,13 @@ workers for each kind of device, Services, PodDisruptionBudgets, NetworkPolicies
 
 Workers join the server by a token over TLS. The server switches to the plan in the ConfigMap whenever
 that is changed. --variant pod keeps a plan whose devices are on one node in one pod, and kserve makes
-an InferenceService of it. A plan of language models has no workers: --server names their servers.`,
+an InferenceService of it. A plan of language models has no workers: --server names their servers, and
+--servers makes a headless Service whose pods are found as they come and go.`,
 		Example: `  plan export kubernetes plan.json -o k8s --image registry.example.com/team/inferplan:1 --namespace vision
   plan export kubernetes plan.json -o k8s --node-selector L4=nvidia.com/gpu.product=NVIDIA-L4 --max-copies 4
-  plan export kubernetes plan.json -o k8s --variant kserve
+  plan export kubernetes cascade.json -o k8s --variant kserve
   plan export kubernetes chat.json -o k8s --server http://vllm-0.vllm:8000 --server http://vllm-1.vllm:8000
+  plan export kubernetes chat.json -o k8s --servers vllm:8000
   plan export kubernetes chat.json -o k8s --server http://vllm-0.vllm:8000 --server http://vllm-1.vllm:8000 --queue nats://nats:4222 --copies 2`,
 		DefineFlags: o.define,
 		AddFiles: func(_ context.Context, source *export.Source, folder *export.Folder) error {
@@ -87,7 +90,8 @@ func (o *options) define(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.nodeSelectors, "node-selector", nil, "KIND=LABEL=VALUE: label of the nodes with devices of a kind (repeatable; default inferplan/device=KIND)")
 	f.StringArrayVar(&o.resources, "resource", nil, "KIND=RESOURCE: what a pod asks for to get a device of a kind (repeatable; default nvidia.com/gpu, of shares nvidia.com/gpu.shared)")
 	f.StringArrayVar(&o.devicesPerPod, "devices-per-pod", nil, "KIND=N: devices of a worker's pod (repeatable; default 1)")
-	f.StringArrayVar(&o.servers, "server", nil, "server of language models: URL, N=URL or N/MODEL=URL as in plan serve, but neither N-M= nor dns+http (repeatable)")
+	f.StringArrayVar(&o.servers, "server", nil, "server of language models: URL, N=URL or N/MODEL=URL as in plan serve, or dns+http://NAME:PORT for the addresses of a name (repeatable)")
+	f.StringVar(&o.members, "servers", "", "NAME:PORT: headless Service that is made for servers of language models that come and go: pods with the label inferplan/servers=NAME take instances without a server")
 	f.StringVar(&o.queue, "queue", "", "nats://HOST:PORT[,…]: queue of a plan of language models that several servers share; --copies servers, and an agent for each instance")
 	f.IntVar(&o.serverCPUs, "server-cpus", 0, "CPUs of the server (default: those of the plan's front end, or 2)")
 	f.StringVar(&o.serverMemory, "server-memory", "4GiB", "memory of the server; requests get a quarter of it")
@@ -161,6 +165,9 @@ func (m *manifests) Resources() []file {
 			Kind     *deviceKind
 			Replicas int
 		}{m, &m.Workers[i], m.Copies * m.Workers[i].Pods()}})
+	}
+	if m.Members != nil {
+		list = append(list, file{Path: "servers.yaml", template: "members.yaml", data: m})
 	}
 	if m.Queue != "" {
 		list = append(list, file{Path: "agents.yaml", template: "agents.yaml", data: m})

@@ -11,6 +11,7 @@ import (
 	"inferplan/export"
 	"inferplan/export/llmserver"
 	"inferplan/formats"
+	"inferplan/formats/llmcommand"
 	"inferplan/formats/usage"
 )
 
@@ -21,8 +22,8 @@ func Target() *export.Target {
 		Description: `Write the commands that start a llama-server for every instance of a queue plan: a start script and a
 compose file for each node, and plan serve and plan agent in front of them. An instance of several models is
 a llama-swap with a configuration, which runs a llama-server for one of them at a time.`,
-		Example: `  plan export llamacpp plan.json -o llamacpp --model chat=/models/chat.gguf --model code=ggml-org/code-GGUF:Q8_0
-  plan export llamacpp -o llamacpp --model base=/models/base.gguf --adapter sql=base,/models/sql.gguf`,
+		Example: `  plan export llamacpp plan.json -o llamacpp --model chat-7b=/models/chat.gguf --model code-13b=ggml-org/code-GGUF:Q8_0 --model sql=/models/sql.gguf
+  plan export llamacpp -o llamacpp --model chat-7b=/models/chat.gguf --model code-13b=/models/code.gguf --adapter sql=chat-7b,/models/sql.gguf`,
 		Image: "ghcr.io/mostlygeek/llama-swap:cuda", Cache: "/app/.cache/huggingface",
 		Processes: processes,
 		Lost: func(in *llmserver.Instance) []string {
@@ -70,16 +71,18 @@ func processes(in *llmserver.Instance) ([]llmserver.Process, error) {
 	}}, nil
 }
 
-// server returns the command of a llama-server. Its options are those of llama-server 0.7.0, build 11669 (--help).
+// server returns the command of a llama-server. Options that importers read, too, have their names in llmcommand.LlamaCpp,
+// which says of which version they are.
 func server(in *llmserver.Instance, m *llmserver.Model, host, port string) []string {
+	p := &llmcommand.LlamaCpp
 	args := []string{"llama-server"}
 	if llmserver.IsPath(m.Source) {
-		args = append(args, "--model", m.Source)
+		args = append(args, p.Model[0], m.Source)
 	} else {
 		args = append(args, "--hf-repo", m.Source)
 	}
-	args = append(args, "--alias", m.Name, "--host", host, "--port", port, "--parallel", fmt.Sprint(m.Sequences), "--metrics",
-		"--batch-size", fmt.Sprint(in.TokenBudget), "--ubatch-size", fmt.Sprint(in.TokenBudget))
+	args = append(args, p.ServedName[0], m.Name, "--host", host, "--port", port, p.Sequences[0], fmt.Sprint(m.Sequences), "--metrics",
+		p.TokenBudget[0], fmt.Sprint(in.TokenBudget), "--ubatch-size", fmt.Sprint(in.TokenBudget))
 
 	// Sequences share the memory, as the plan assumes. Without its size, each has room for a context.
 	size := m.PlannedTokens
@@ -87,7 +90,7 @@ func server(in *llmserver.Instance, m *llmserver.Model, host, port string) []str
 		size = int64(m.Context * m.Sequences)
 	}
 	if size > 0 {
-		args = append(args, "--ctx-size", fmt.Sprint(size), "--kv-unified")
+		args = append(args, p.Context[0], fmt.Sprint(size), p.KVUnified[0])
 	}
 	switch {
 	case formats.IsCPU(in.Device):
@@ -101,14 +104,14 @@ func server(in *llmserver.Instance, m *llmserver.Model, host, port string) []str
 		args = append(args, "--n-gpu-layers", "all")
 	}
 	if in.NoPrefixCache {
-		args = append(args, "--no-cache-prompt")
+		args = append(args, p.NoPrefixCache[0])
 	}
 	if len(m.Adapters) > 0 {
 		var files []string
 		for _, a := range m.Adapters {
 			files = append(files, a.Path)
 		}
-		args = append(args, "--lora", strings.Join(files, ","))
+		args = append(args, p.Adapters[0], strings.Join(files, ","))
 	}
 	return args
 }
@@ -134,12 +137,11 @@ type (
 
 // swapConfig returns the configuration of an instance of several models: without groups, one runs at a time.
 func swapConfig(in *llmserver.Instance) (string, error) {
-	// The servers behind it have ports 1000 above those of the instance.
-	const above = 1000
-	if last := in.Port + above + len(in.Bases) - 1; last > 65535 {
-		return "", usage.Errorf("--port: found port %d of instance %d, expected at most %d: llama-swap has its servers %d ports above", in.Port, in.Index, in.Port-last+65535, above)
+	// The servers behind it have ports that no other server has.
+	if last := in.BackPort + len(in.Bases) - 1; last > 65535 {
+		return "", usage.Errorf("--port: found port %d of instance %d, expected at most %d: llama-swap has its servers %d ports above", in.Port, in.Index, in.Port-last+65535, in.BackPort-in.Port)
 	}
-	file := swapFile{HealthCheckTimeout: 1200, StartPort: in.Port + above, Models: map[string]swapModel{}}
+	file := swapFile{HealthCheckTimeout: 1200, StartPort: in.BackPort, Models: map[string]swapModel{}}
 	file.Hooks.OnStartup.Preload = []string{in.InitialModel().Name}
 	for k := range in.Bases {
 		m := &in.Bases[k]

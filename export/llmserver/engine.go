@@ -84,7 +84,7 @@ func (e *Engine) addFiles(source *export.Source, folder *export.Folder, options 
 		var local []string
 		for k := range processes {
 			s := &processes[k]
-			servers, local = append(servers, serverFlag(in, s, in.Node.Address)), append(local, serverFlag(in, s, loopback))
+			servers, local = append(servers, serverOf(in, s, in.Node.Address)), append(local, "--server "+Quote(serverOf(in, s, loopback)))
 			if s.Config != nil {
 				folder.AddText(path.Join("nodes", in.Node.Name, s.Config.Path), s.Config.Content)
 			}
@@ -104,18 +104,19 @@ func (e *Engine) addFiles(source *export.Source, folder *export.Folder, options 
 		folder.AddScript(path.Join("nodes", node.Name, "start.sh"), e.startScript(node, starts[node]))
 	}
 	folder.AddCopy("plan.json", source.Path)
-	folder.AddScript("serve.sh", serveScript(slices.Concat(servers, adapters)))
+	folder.AddText(serversFile, serversText(servers))
+	folder.AddScript("serve.sh", serveScript(adapters))
 	e.describe(layout, folder)
 	return nil
 }
 
-// serverFlag returns --server for a process of an instance at an address.
-func serverFlag(in *Instance, s *Process, address string) string {
+// serverOf returns N=URL or N/MODEL=URL for a process of an instance at an address, as plan serve takes it.
+func serverOf(in *Instance, s *Process, address string) string {
 	key := fmt.Sprint(in.Index)
 	if len(in.Bases) > 1 && s.Model != "" {
 		key += "/" + s.Model
 	}
-	return "--server " + Quote(fmt.Sprintf("%s=http://%s:%d", key, address, s.Port))
+	return fmt.Sprintf("%s=http://%s:%d", key, address, s.Port)
 }
 
 // adapterFlags returns --adapter for every adapter of an instance.

@@ -312,6 +312,54 @@ func TestSwapConfiguration(t *testing.T) {
 	}
 }
 
+// Where instances have more than a thousand ports, no two servers have one port, those behind a llama-swap included.
+func TestPortsOfManyServers(t *testing.T) {
+	const instances = 700
+	files, err := exportedChanged(t, llamacpp.Target(), "testdata/plan.json", func(p *formats.Plan) {
+		queue := formats.QueueOf(p)
+		several := queue.Instances[1]
+		p.Pools[0].Count, queue.Instances = instances, nil
+		for i := range instances {
+			several.FirstDevice, several.TensorParallel = i, 1
+			queue.Instances = append(queue.Instances, several)
+		}
+	}, append([]string{"--per-node", fmt.Sprint(instances)}, engines[2].arguments[:4]...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner := map[int]string{}
+	take := func(port int, server string) {
+		if other, taken := owner[port]; taken {
+			t.Fatalf("port %d: %s and %s", port, other, server)
+		}
+		owner[port] = server
+	}
+	for path, text := range files {
+		if path == "servers" {
+			for _, match := range regexp.MustCompile(`(\d+)=http://[^:]+:(\d+)`).FindAllStringSubmatch(text, -1) {
+				port, _ := strconv.Atoi(match[2])
+				take(port, "instance "+match[1])
+			}
+		}
+		var config struct {
+			StartPort int            `yaml:"startPort"`
+			Models    map[string]any `yaml:"models"`
+		}
+		if filepath.Ext(path) != ".yaml" || !strings.HasPrefix(filepath.Base(path), "instance-") {
+			continue
+		}
+		if err := yaml.Unmarshal([]byte(text), &config); err != nil {
+			t.Fatal(err)
+		}
+		for k := range len(config.Models) {
+			take(config.StartPort+k, path)
+		}
+	}
+	if len(owner) != 3*instances {
+		t.Errorf("%d ports, expected one of each of %d instances and two behind it", len(owner), instances)
+	}
+}
+
 func compiled(t *testing.T, text string) *jsonschema.Schema {
 	document, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
 	if err != nil {

@@ -95,14 +95,24 @@ exec plan agent --queue "${QUEUE:?expected nats://HOST:4222}" \
 `, in.Index, strings.Join(flags, " \\\n  "))
 }
 
+// serversFile is the file from which the front end reads which servers there are.
+const serversFile = "servers"
+
+// serversText returns the file with the servers of all instances, a line each.
+func serversText(servers []string) string {
+	return `# Servers of the instances of the plan: N=URL, or N/MODEL=URL for one of several models. A line with a URL alone is a server that takes an
+# instance which has none. plan serve follows every change of this file without a restart.
+` + strings.Join(servers, "\n") + "\n"
+}
+
 // serveScript returns the command of the front end that reaches all servers itself.
-func serveScript(flags []string) string {
+func serveScript(adapters []string) string {
 	return fmt.Sprintf(`#!/bin/sh
-# Serves the plan in front of all servers. Further flags of plan serve may follow: ./serve.sh --http 0.0.0.0:8000
+# Serves the plan in front of the servers in the file servers. Further flags of plan serve may follow: ./serve.sh --http 0.0.0.0:8000
 cd "$(dirname "$0")"
 exec plan serve plan.json \
   %s "$@"
-`, strings.Join(flags, " \\\n  "))
+`, strings.Join(append([]string{"--servers " + serversFile}, adapters...), " \\\n  "))
 }
 
 // describe adds to the README what to run.
@@ -130,6 +140,6 @@ func (e *Engine) describe(layout *Layout, folder *export.Folder) {
 	folder.Steps = append(folder.Steps,
 		export.Step{Title: "Start the servers", Text: strings.TrimRight(nodes.String(), "\n"), Commands: start.String()},
 		export.Step{Title: "Or in containers", Text: "The nodes need Docker with compose, and the NVIDIA container toolkit where they have GPUs.", Commands: compose.String()},
-		export.Step{Title: "Serve", Text: "One front end that reaches all servers:", Commands: "./serve.sh"},
+		export.Step{Title: "Serve", Text: "One front end that reaches all servers. It reads them from the file `servers`, and follows its changes: a line more is a server more, and requests of a server whose line is gone go on at others.", Commands: "./serve.sh"},
 		export.Step{Title: "Or serve from several machines", Text: "Front ends and agents share a queue on NATS. Give all of them the same --queue-key.", Commands: "plan serve plan.json --queue nats://HOST:4222 --queue-key FILE\n" + agents.String()})
 }

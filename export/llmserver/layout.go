@@ -56,6 +56,8 @@ type Instance struct {
 	Threads int   // of a device kind of CPU threads, or else 0
 	Port    int   // of its first model; the next ones have the ports after it
 	Bases   []Model
+	// BackPort is the first of as many ports as the instance has models, for servers behind a server of it. No other server has them.
+	BackPort int
 }
 
 // Model is a model that an instance loads by itself, with its adapters.
@@ -87,6 +89,10 @@ func (in *Instance) Listen() string {
 }
 
 const loopback = "127.0.0.1"
+
+// leastPortsAbove is the least distance from a port of an instance to the one for a server behind it, so that the latter stays when a plan
+// gets a few instances more.
+const leastPortsAbove = 1000
 
 // InitialModel returns the model that the instance begins with.
 func (in *Instance) InitialModel() *Model {
@@ -131,6 +137,12 @@ func NewLayout(plan *formats.Plan, options *Options) (*Layout, error) {
 			return nil, err
 		}
 		b.layout.Instances = append(b.layout.Instances, in)
+	}
+
+	// The ports for servers behind others are above those of all instances.
+	above := max(port-options.Port, leastPortsAbove)
+	for i := range b.layout.Instances {
+		b.layout.Instances[i].BackPort = b.layout.Instances[i].Port + above
 	}
 	b.layout.Assumed = slices.Sorted(maps.Keys(b.assumed))
 	return b.layout, nil

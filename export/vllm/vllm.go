@@ -8,6 +8,7 @@ import (
 	"inferplan/export"
 	"inferplan/export/llmserver"
 	"inferplan/formats"
+	"inferplan/formats/llmcommand"
 	"inferplan/formats/usage"
 )
 
@@ -19,8 +20,8 @@ func Target() *export.Target {
 		Description: `Write the commands that start a server of vLLM for every instance of a queue plan: a start script and a
 compose file for each node, and plan serve and plan agent in front of them. An instance of several models is
 a server for each, of which all but one sleep.`,
-		Example: `  plan export vllm plan.json -o vllm --model chat-7b=Qwen/Qwen2.5-7B-Instruct --per-node 8
-  plan export vllm -o vllm --model base=/models/base --adapter sql=base,/models/sql --address a100-0=gpu1 --address a100-1=gpu2`,
+		Example: `  plan export vllm plan.json -o vllm --model chat-7b=Qwen/Qwen2.5-7B-Instruct --model code-13b=/models/code --model sql=/models/sql --per-node 8
+  plan export vllm -o vllm --model chat-7b=/models/chat --model code-13b=/models/code --adapter sql=chat-7b,/adapters/sql --address a100-0=gpu1`,
 		Image: "vllm/vllm-openai:latest", Cache: "/root/.cache/huggingface",
 		Flags: func(f *pflag.FlagSet) {
 			f.IntVar(&loraRank, "lora-rank", 0, "largest rank of the adapters (default: that of vLLM)")
@@ -39,24 +40,25 @@ a server for each, of which all but one sleep.`,
 	})
 }
 
-// server returns the process of a model. Its options are those of vLLM at commit 10c75477b of 2026-07-23
-// (vllm/engine/arg_utils.py, vllm/entrypoints/openai/cli_args.py).
+// server returns the process of a model. Options that importers read, too, have their names in llmcommand.VLLM, which says
+// of which version they are.
 func server(in *llmserver.Instance, m *llmserver.Model, loraRank int) llmserver.Process {
-	args := []string{"vllm", "serve", m.Source, "--served-model-name", m.Name, "--host", in.Listen(), "--port", fmt.Sprint(m.Port),
-		"--tensor-parallel-size", fmt.Sprint(in.TensorParallel), "--max-num-seqs", fmt.Sprint(m.Sequences),
-		"--max-num-batched-tokens", fmt.Sprint(in.TokenBudget)}
+	p := &llmcommand.VLLM
+	args := []string{"vllm", "serve", m.Source, p.ServedName[0], m.Name, "--host", in.Listen(), "--port", fmt.Sprint(m.Port),
+		p.TensorParallel[0], fmt.Sprint(in.TensorParallel), p.Sequences[0], fmt.Sprint(m.Sequences),
+		p.TokenBudget[0], fmt.Sprint(in.TokenBudget)}
 	environment := llmserver.Visible(in)
 	if m.Context > 0 {
-		args = append(args, "--max-model-len", fmt.Sprint(m.Context))
+		args = append(args, p.Context[0], fmt.Sprint(m.Context))
 	}
 	if m.KVBytes > 0 {
-		args = append(args, "--kv-cache-memory-bytes", fmt.Sprint(m.KVBytes))
+		args = append(args, p.KVBytes[0], fmt.Sprint(m.KVBytes))
 	}
 	if in.Scheduling == formats.SchedulePriority {
-		args = append(args, "--scheduling-policy", "priority")
+		args = append(args, p.Priority[0], "priority")
 	}
 	if in.NoPrefixCache {
-		args = append(args, "--no-enable-prefix-caching")
+		args = append(args, p.NoPrefixCache[0])
 	} else {
 		args = append(args, "--enable-prefix-caching")
 	}
@@ -69,7 +71,7 @@ func server(in *llmserver.Instance, m *llmserver.Model, loraRank int) llmserver.
 		if loraRank > 0 {
 			args = append(args, "--max-lora-rank", fmt.Sprint(loraRank))
 		}
-		args = append(args, "--lora-modules")
+		args = append(args, p.Adapters[0])
 		for _, a := range m.Adapters {
 			args = append(args, a.Name+"="+a.Path)
 		}

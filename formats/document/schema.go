@@ -82,8 +82,8 @@ func putOptions(root *node, list []Section, name string) {
 			"type", textNode("object"), "required", required,
 			"additionalProperties", node{kind: boolNode, text: "false"}, "properties", properties))
 	}
-	root.field("properties").put("kind", objectOf("enum", kinds))
-	root.field("properties").put("options", objectOf("type", textNode("object")))
+	root.field("properties").put("kind", objectOf("enum", kinds, "description", textNode("Kind of the "+name+", which names its section.")))
+	root.field("properties").put("options", objectOf("type", textNode("object"), "description", textNode("Choices under which the "+name+" was made, by the options of its kind. With the inputs they make it again.")))
 }
 
 // schema returns the JSON Schema of the values that an option accepts in a document.

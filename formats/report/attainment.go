@@ -35,7 +35,7 @@ func Rate(n int64, seconds float64) float64 {
 }
 
 // Attainment returns the share of the requests that were answered in time: (completed - late) / requests, and 1
-// without requests. docs/formats.md defines it so, and simulator, server and client all use it.
+// without requests. docs/documents.md defines it so, and simulator, server and client all use it.
 func (o *Outcomes) Attainment() float64 {
 	if o.Requests == 0 {
 		return 1

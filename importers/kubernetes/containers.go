@@ -1,17 +1,22 @@
 package kubernetes
 
 import (
+	"os"
 	"path"
 	"regexp"
 	"slices"
 	"strings"
+
+	"inferplan/formats/document"
+	"inferplan/formats/llmcommand"
 )
 
 // engine is a program that serves models.
 type engine struct {
-	name   string
-	images []string   // last part of the image's name
-	starts [][]string // beginnings of the command
+	name    string
+	images  []string            // last part of the image's name
+	starts  [][]string          // beginnings of the command
+	program *llmcommand.Program // of a server of language models whose options are read
 }
 
 // The engines whose plans are made.
@@ -22,14 +27,19 @@ var (
 )
 
 // engines lists the programs that are known: by the names of images and commands in their own documentation.
-var engines = []*engine{
+var engines = append(languageEngines(),
 	&serveEngine, &workerEngine, &tritonEngine,
-	{name: "vLLM", images: []string{"vllm-openai", "vllm"}, starts: [][]string{{"vllm", "serve"}, {"-m", "vllm.entrypoints.openai.api_server"}}},
-	{name: "SGLang", images: []string{"sglang"}, starts: [][]string{{"-m", "sglang.launch_server"}}},
-	{name: "llama.cpp", images: []string{"llama.cpp", "llama-swap"}, starts: [][]string{{"llama-server"}, {"llama-swap"}}},
-	{name: "Text Generation Inference", images: []string{"text-generation-inference"}, starts: [][]string{{"text-generation-launcher"}}},
-	{name: "TensorRT-LLM", starts: [][]string{{"trtllm-serve"}}},
-	{name: "Ollama", images: []string{"ollama"}, starts: [][]string{{"ollama", "serve"}}},
+	&engine{name: "llama-swap", images: []string{"llama-swap"}, starts: [][]string{{"llama-swap"}}},
+	&engine{name: "Text Generation Inference", images: []string{"text-generation-inference"}, starts: [][]string{{"text-generation-launcher"}}},
+	&engine{name: "TensorRT-LLM", starts: [][]string{{"trtllm-serve"}}},
+	&engine{name: "Ollama", images: []string{"ollama"}, starts: [][]string{{"ollama", "serve"}}},
+)
+
+// languageEngines returns the servers of language models whose options are read.
+func languageEngines() []*engine {
+	return document.Map(llmcommand.Programs(), func(p **llmcommand.Program) *engine {
+		return &engine{name: (*p).Name, images: (*p).Images, starts: (*p).Starts, program: *p}
+	})
 }
 
 // engineOf returns the engine of a container, or nil if it is another program. The command says more than the image,
@@ -65,9 +75,48 @@ var shellWord = regexp.MustCompile(`(?:[^\s'"\\;&|]|'[^']*'|"[^"]*"|\\[\s\S])+`)
 // quoted matches what a word of a shell has in quotes, or behind a backslash.
 var quoted = regexp.MustCompile(`'([^']*)'|"([^"]*)"|\\([\s\S])`)
 
-// wordsOf returns the words of a container's command and arguments. Commands of a shell are divided into their words.
+// reference matches a reference to a variable in a manifest. $$(NAME) is none.
+var reference = regexp.MustCompile(`\$?\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)`)
+
+// variables returns the variables that a manifest gives a container the values of.
+func variables(container value) map[string]string {
+	variables := map[string]string{}
+	for _, v := range container.field("env").items() {
+		if v.field("value").exists() {
+			variables[v.field("name").text()] = v.field("value").text()
+		}
+	}
+	return variables
+}
+
+// expand returns a text with the values of variables: $(NAME) as Kubernetes has it and, in the command of a shell, $NAME.
+// What has no value stays as it is.
+func expand(text string, variables map[string]string, isScript bool) string {
+	if isScript {
+		return os.Expand(text, func(name string) string {
+			if v, ok := variables[name]; ok {
+				return v
+			}
+			return "${" + name + "}"
+		})
+	}
+	return reference.ReplaceAllStringFunc(text, func(found string) string {
+		parts := reference.FindStringSubmatch(found)
+		if v, ok := variables[parts[1]]; ok && !strings.HasPrefix(found, "$$") {
+			return v
+		}
+		return found
+	})
+}
+
+// wordsOf returns the words of a container's command and arguments, with the values of its variables. Commands of a shell
+// are divided into their words.
 func wordsOf(container value) (words []string) {
+	variables := variables(container)
 	texts := slices.Concat(container.field("command").texts(), container.field("args").texts())
+	for i := range texts {
+		texts[i] = expand(texts[i], variables, false)
+	}
 	for i, text := range texts {
 		isScript := i > 0 && strings.HasPrefix(texts[i-1], "-") && strings.HasSuffix(texts[i-1], "c") && strings.HasSuffix(path.Base(texts[0]), "sh")
 		if !isScript {
@@ -75,6 +124,9 @@ func wordsOf(container value) (words []string) {
 			continue
 		}
 		for _, word := range shellWord.FindAllString(text, -1) {
+			if !strings.HasPrefix(word, "'") {
+				word = expand(word, variables, true)
+			}
 			words = append(words, quoted.ReplaceAllString(word, "$1$2$3"))
 		}
 	}

@@ -43,8 +43,19 @@ type podDevices struct {
 	cpus int
 }
 
+// deviceReader reads which devices of a cluster pods have.
+type deviceReader struct {
+	cluster    *formats.Cluster
+	kindLabels []kindLabel
+}
+
+// free returns the devices of the cluster, which no pod has yet.
+func (t *deviceReader) free() *free {
+	return &free{pools: t.cluster.Pools, hosts: triton.Hosts(t.cluster.Pools, t.cluster.Host == formats.HostShared)}
+}
+
 // devicesOf returns what the pods of a workload have.
-func (t *tritonReader) devicesOf(w *workload) (d podDevices, err error) {
+func (t *deviceReader) devicesOf(w *workload) (d podDevices, err error) {
 	limits := w.container.field("resources.limits")
 	for _, name := range sortedKeys(limits.keys()) {
 		switch {
@@ -83,7 +94,7 @@ func (v value) keys() map[string]bool {
 
 // kindOf returns the kind of the devices of a workload's pods, by the labels of their nodes. Without any it is the only
 // kind of the cluster.
-func (t *tritonReader) kindOf(w *workload, d podDevices) (string, error) {
+func (t *deviceReader) kindOf(w *workload, d podDevices) (string, error) {
 	var kinds []string
 	for i := range t.cluster.Pools {
 		if kind := t.cluster.Pools[i].Device; formats.IsCPU(kind) == (d.gpus == 0) {
@@ -184,6 +195,19 @@ func (f *free) take(d podDevices) (host triton.Host, ok bool) {
 		return host, true
 	}
 	return triton.Host{}, false
+}
+
+// takePods takes the devices of all pods of a workload, and returns their hosts.
+func (f *free) takePods(w *workload, d podDevices) (hosts []triton.Host, err error) {
+	for pod := range w.count {
+		host, ok := f.take(d)
+		if !ok {
+			return nil, w.replicas.orOf(w.pods).fail(fmt.Sprintf("%d pods of %s with %s of kind %s each", w.count, w, d, d.kind),
+				fmt.Sprintf("at most %d: the cluster has no host with more of these devices free", pod), "pods are on one host; the cluster has the devices of all pods")
+		}
+		hosts = append(hosts, host)
+	}
+	return hosts, nil
 }
 
 // takeFrom moves the first count devices that match from one list to another, or returns false if there are fewer.

@@ -13,6 +13,7 @@ import (
 	"inferplan/formats/usage"
 	"inferplan/importers"
 	tritonimporter "inferplan/importers/triton"
+	"inferplan/planner/kind"
 )
 
 // options are the flags of the verb.
@@ -20,6 +21,7 @@ type options struct {
 	documents     importers.RunningDocuments
 	repositories  []string
 	nodeSelectors []string
+	models        []string
 }
 
 // Importer describes the verb import kubernetes, which makes a plan of what runs on Kubernetes.
@@ -33,10 +35,17 @@ func Importer() *importers.Importer {
 Files are YAML or JSON, folders of them, or what kubectl prints (- is standard input). Of what
 'plan export kubernetes' wrote, the plan comes back as it was; if the workers' replicas were changed
 so that devices are missing, it is the plan of those that are left. Of pods that run Triton it is a
-plan of the models in their repository, which --repository names: a copy of it on this machine.
-The profile says what models cost, the cluster has the devices of all pods, and the workload says
-what requests are promised. Servers of language models are not read. The plan can be checked,
-simulated, and solved from (plan solve --from).`,
+plan of the models in their repository, which --repository names: a copy of it on this machine. Of
+servers of language models (vLLM, SGLang, llama.cpp) it is a plan of queues with these instances, by
+the options of their commands; the profile is one with llms. The profile says what models cost, the
+cluster has the devices of all pods, and the workload says what requests are promised. The plan can
+be checked, simulated, and solved from (plan solve --from).
+
+Pods of Triton count by replicas (DaemonSets by status.desiredNumberScheduled), each with the first
+free devices of one host: nvidia.com/gpu, amd.com/gpu, or CPUs by cpu. The kind of a GPU is named by
+a node label such as nvidia.com/gpu.product, or by --node-selector, else it is the cluster's only
+kind. Shares of GPUs are refused: manifests do not have their size. With
+--model-control-mode=explicit only models of --load-model count, with the steps of ensembles.`,
 		Example: `  kubectl get sts,cm -n vision -o yaml | plan import kubernetes - -o today.json
   kubectl get deploy,sts -o yaml | plan import kubernetes - --repository /srv/models -o today.json
   plan check today.json && plan simulate today.json
@@ -46,6 +55,7 @@ simulated, and solved from (plan solve --from).`,
 		DefineFlags: func(f *pflag.FlagSet) {
 			o.documents.DefineFlags(f)
 			f.StringArrayVar(&o.repositories, "repository", nil, "DIR or NAME=DIR: folder with the model repository of the pods of Triton, or of the object NAME (repeatable)")
+			f.StringArrayVar(&o.models, "model", nil, "NAME=MODEL: model of the profile that a server of language models calls NAME (repeatable; default its served names, or its model)")
 			f.StringArrayVar(&o.nodeSelectors, "node-selector", nil, "KIND=LABEL=VALUE: label of the nodes with devices of a kind of the cluster (repeatable; default labels that name the GPU, such as nvidia.com/gpu.product)")
 		},
 		Import: o.importPlan,
@@ -76,7 +86,16 @@ func (o *options) importPlan(r *importers.Run) error {
 	for _, w := range workloads {
 		byEngine[w.engine] = append(byEngine[w.engine], w)
 	}
+	var languageServers []*workload
+	for _, w := range workloads {
+		if w.engine.program != nil {
+			languageServers = append(languageServers, w)
+		}
+	}
 	servers, pods := byEngine[&serveEngine], byEngine[&tritonEngine]
+	if len(servers)+len(pods) == 0 && len(languageServers) > 0 {
+		return o.importLanguageServers(r, c, languageServers, workloads)
+	}
 	if err := c.checkEngines(servers, pods, workloads); err != nil {
 		return importers.MarkInput(err)
 	}
@@ -100,9 +119,9 @@ func (c *cluster) checkEngines(servers, pods, workloads []*workload) error {
 			continue
 		}
 		if len(servers)+len(pods) == 0 {
-			return w.container.fail(w.String()+", which runs "+w.engine.name, "pods of Triton or of plan serve", "plans of servers that run language models are not made: plan them with plan solve, from a workload with llm")
+			return w.container.fail(w.String()+", which runs "+w.engine.name, "plan serve, Triton, vLLM, SGLang or llama.cpp", "the options of others are not read")
 		}
-		note := " runs " + w.engine.name + ", which is not read: it is left out, and its devices are idle in the plan"
+		note := " runs " + w.engine.name + ", which is not in a plan beside Triton: it is left out, and its devices are idle in the plan"
 		if len(servers) > 0 {
 			note = " runs " + w.engine.name + ", which is not compared with the plan"
 		}
@@ -116,9 +135,9 @@ func (c *cluster) checkEngines(servers, pods, workloads []*workload) error {
 
 // importServed saves the plan that plan serve executes, or a plan of its devices that are left.
 func (o *options) importServed(r *importers.Run, c *cluster, servers, workers []*workload) error {
-	for _, flag := range []string{"repository", "node-selector"} {
+	for _, flag := range []string{"repository", "node-selector", "model"} {
 		if r.Flags.Changed(flag) {
-			return usage.Errorf("--%s: expected pods of Triton; here it does nothing", flag)
+			return usage.Errorf("--%s: expected pods of Triton or servers of language models; here it does nothing", flag)
 		}
 	}
 	s, err := newServed(c, servers, workers)
@@ -126,9 +145,9 @@ func (o *options) importServed(r *importers.Run, c *cluster, servers, workers []
 		return importers.MarkInput(err)
 	}
 	if !s.isWhole() {
-		return o.documents.Import(r, func(*formats.Profile, *formats.Cluster) ([]formats.Deployed, []string, error) {
+		return o.documents.Import(r, func(*formats.Profile, *formats.Cluster) (*kind.Observed, []string, error) {
 			observed, err := s.remaining()
-			return observed, slices.Concat(c.notes, s.notes, []string{"the devices without workers are the last of their kind"}), err
+			return &kind.Observed{Deployment: observed}, slices.Concat(c.notes, s.notes, []string{"the devices without workers are the last of their kind"}), err
 		})
 	}
 	if r.Flags.Changed("certify") {
@@ -153,15 +172,18 @@ func (o *options) importTriton(r *importers.Run, c *cluster, pods []*workload) e
 	if t.repositories, err = parseRepositories(o.repositories); err != nil {
 		return err
 	}
-	if t.kindLabels, err = parseKindLabels(o.nodeSelectors); err != nil {
+	if len(o.models) > 0 {
+		return usage.Errorf("--model: expected servers of language models; here it does nothing")
+	}
+	if t.devices.kindLabels, err = parseKindLabels(o.nodeSelectors); err != nil {
 		return err
 	}
 	if err := t.repositories.checkUse(pods); err != nil {
 		return err
 	}
-	return o.documents.Import(r, func(profile *formats.Profile, cluster *formats.Cluster) ([]formats.Deployed, []string, error) {
-		t.cluster = cluster
-		if err := checkKinds(t.kindLabels, cluster); err != nil {
+	return o.documents.Import(r, func(profile *formats.Profile, cluster *formats.Cluster) (*kind.Observed, []string, error) {
+		t.devices.cluster = cluster
+		if err := checkKinds(t.devices.kindLabels, cluster); err != nil {
 			return nil, nil, err
 		}
 		servers, err := t.servers(pods)
@@ -169,7 +191,7 @@ func (o *options) importTriton(r *importers.Run, c *cluster, pods []*workload) e
 			return nil, nil, err
 		}
 		observed, notes, err := tritonimporter.ReadServers(servers, profile, cluster)
-		return observed, slices.Concat(c.notes, t.notes, notes, []string{
+		return &kind.Observed{Deployment: observed}, slices.Concat(c.notes, t.notes, notes, []string{
 			"pods have the devices of the cluster in the order of the files",
 			"queues: what is simulated is plan serve on these places; Triton's own queues and the Service before them wait and refuse otherwise",
 		}), err

@@ -51,7 +51,7 @@ func serversOf(text, dir string, labels ...kindLabel) (lines string, err error) 
 	if err := c.checkEngines(nil, workloads, workloads); err != nil {
 		return "", err
 	}
-	t := &tritonReader{cluster: testCluster, kindLabels: labels, repositories: repositories{"": dir}}
+	t := &tritonReader{devices: deviceReader{cluster: testCluster, kindLabels: labels}, repositories: repositories{"": dir}}
 	servers, err := t.servers(workloads)
 	for _, s := range servers {
 		for _, d := range append(s.Host.GPUs, s.Host.CPUs...) {

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/formats/triton"
 	"inferplan/formats/usage"
@@ -14,8 +13,7 @@ import (
 
 // tritonReader reads the pods of Triton.
 type tritonReader struct {
-	cluster      *formats.Cluster
-	kindLabels   []kindLabel
+	devices      deviceReader
 	repositories repositories
 	notes        []string
 }
@@ -53,7 +51,7 @@ func (r repositories) checkUse(workloads []*workload) error {
 // servers returns the servers of Triton in the pods of workloads. Pods get the devices of the cluster in the order of
 // the files.
 func (t *tritonReader) servers(workloads []*workload) (list []tritonimporter.Server, err error) {
-	remaining := &free{pools: t.cluster.Pools, hosts: triton.Hosts(t.cluster.Pools, t.cluster.Host == formats.HostShared)}
+	remaining := t.devices.free()
 	for _, w := range workloads {
 		if w.count == 0 {
 			t.notes = append(t.notes, w.String()+" has no pods")
@@ -63,16 +61,15 @@ func (t *tritonReader) servers(workloads []*workload) (list []tritonimporter.Ser
 		if err != nil {
 			return nil, err
 		}
-		devices, err := t.devicesOf(w)
+		devices, err := t.devices.devicesOf(w)
 		if err != nil {
 			return nil, err
 		}
-		for pod := range w.count {
-			host, ok := remaining.take(devices)
-			if !ok {
-				return nil, w.replicas.orOf(w.pods).fail(fmt.Sprintf("%d pods of %s with %s of kind %s each", w.count, w, devices, devices.kind),
-					fmt.Sprintf("at most %d: the cluster has no host with more of these devices free", pod), "pods are on one host; the cluster has the devices of all pods")
-			}
+		hosts, err := remaining.takePods(w, devices)
+		if err != nil {
+			return nil, err
+		}
+		for _, host := range hosts {
 			list = append(list, tritonimporter.Server{Host: host, Models: models, Group: w.namespace + "/" + w.String()})
 		}
 	}

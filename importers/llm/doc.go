@@ -1,2 +1,5 @@
-// Package llm imports measurements of language models (formats/importer/llmruns) into a profile.
+// Package llm imports measurements of language models into a profile.
+//
+//	importer.go  the verb: tables (formats/importer/llmruns) and results of benchmarks
+//	bench.go     the table of benchmarks, and their results into steps
 package llm

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"inferplan/formats"
+	"inferplan/formats/csvfile"
 	"inferplan/formats/importer/llmruns"
 	"inferplan/formats/usage"
 	"inferplan/importers"
@@ -38,7 +39,10 @@ clients: vllm bench serve --save-result --max-concurrency N; sglang.bench_servin
 GuideLLM --rate-type concurrent or synchronous. Folders and patterns name several.
 
 The coefficients of an iteration are fitted per model, device kind and tensor parallelism.
-The profile says how far they are from what was measured. The numbers are added to
+The profile says how far they are from what was measured. Iterations and Vidur's files are sums
+of kernels of one GPU: --link-gbps, --link-us and --model-config add two ring all-reduces a layer
+for several. Without them plans warn. A KV capacity that is computed is too large by what the
+engine keeps for itself: --kv-tokens has the server's. The numbers are added to
 --profile (default: the output file, where it exists).`,
 		Example: `  plan import llm splitwise_measured.csv model_sizes.csv --model llama2-70b --kv-tokens 433000
   plan import llm steps.csv --model Qwen3-32B --link-gbps 16 --link-us 20 --model-config config.json
@@ -46,7 +50,7 @@ The profile says how far they are from what was measured. The numbers are added 
   plan import llm c1.json c8.json c64.json --device L40S --kv-tokens 41408 -o profile.json`,
 		MinArguments: 1, MaxArguments: importers.AnyNumber, DefaultOutput: "profile.json", Kind: formats.KindProfile, ExtendsProfile: true,
 		Recognize: func(head []byte) string {
-			if bench := llmruns.BenchOf(head); bench != "" {
+			if bench := benchOf(head); bench != "" {
 				return "a result of " + bench
 			}
 			return ""
@@ -55,8 +59,8 @@ The profile says how far they are from what was measured. The numbers are added 
 			f.StringSliceVar(&o.Models, "model", nil, "models to take (default all)")
 			f.StringVar(&o.Rename, "name", "", "name of the one model that is taken")
 			f.StringVar(&o.Engine, "engine", "", "engine to take, where a file has several")
-			f.StringVar(&o.Device, "device", "", "device kind of measurements that do not say theirs")
-			f.IntVar(&o.TensorParallel, "tensor-parallel", 1, "devices of an instance, of measurements that do not say how many")
+			f.StringVar(&o.Device, "device", "", "device kind of measurements that do not name one")
+			f.IntVar(&o.TensorParallel, "tensor-parallel", 1, "devices of an instance, for measurements that do not name their number")
 			f.Int64Var(&o.KVTokens, "kv-tokens", 0, "KV capacity as the server reports it (vllm:cache_config_info: blocks times their size)")
 			f.Float64Var(&o.SwapGBps, "swap-gbps", 0, "1e9 bytes a second between host and device, for warm loads and KV")
 			f.IntVar(&o.Batch, "one-batch", 0, "sequences of the one-batch profile; 0: none")
@@ -92,7 +96,7 @@ func (o *llmImport) importLLMs(r *importers.Run) error {
 	}
 	var set llmruns.Set
 	for _, name := range files {
-		if err := importers.ReadFile(name, "measurements", func(f io.Reader) error { return set.Read(f, name) }); err != nil {
+		if err := importers.ReadFile(name, "measurements", func(f io.Reader) error { return readMeasurements(&set, f, name) }); err != nil {
 			return err
 		}
 	}
@@ -104,4 +108,16 @@ func (o *llmImport) importLLMs(r *importers.Run) error {
 		return err
 	}
 	return importers.PrintLLMs(r, r.JSON, r.Path, profile)
+}
+
+// readMeasurements adds the measurements in a file to s: the result of a benchmark if it is JSON, or else a table.
+func readMeasurements(s *llmruns.Set, in io.Reader, name string) error {
+	f, err := csvfile.New(in, name)
+	if err != nil {
+		return err
+	}
+	if head, _ := f.Peek(1); len(head) == 1 && head[0] == '{' {
+		return readBenches(s, f, name)
+	}
+	return s.Read(f, name)
 }

@@ -51,7 +51,7 @@ files do, by --names, or --name, --batch and --device. The numbers are added to 
 			f.StringVar(&o.model, "name", "", "name of the model")
 			f.StringVar(&o.device, "device", "", "device kind of the numbers, such as L4")
 			f.IntVar(&o.batch, "batch", 0, "batch size of the requests (perf_analyzer -b)")
-			f.StringVar(&o.names, "names", defaultNames, "what the names of files tell")
+			f.StringVar(&o.names, "names", defaultNames, "pattern of the names of files")
 		},
 		Import: o.importTables,
 	}

@@ -24,7 +24,7 @@ type layout struct {
 }
 
 // layouts are the files that are recognised. Names of columns are from the source of perf_analyzer 2.59
-// (report_writer.cc) and of Model Analyzer 1.49 (record/types, and docs/kubernetes_deploy.md for a whole file).
+// (src/report_writer.cc) and of Model Analyzer 1.49 to 1.53 (model_analyzer/record/types, and docs/kubernetes_deploy.md for a whole file).
 var layouts = []layout{
 	{
 		name: "a table of perf_analyzer", concurrency: "Concurrency", unit: time.Microsecond,

@@ -22,7 +22,7 @@ func (o *Flags) Define(f *pflag.FlagSet) {
 	f.StringVar(&o.Model, "model", "", "model that the requests ask for (default what the file says)")
 	f.StringSliceVar(&o.renames, "rename", nil, "models under another name: NEW=OLD, for a profile that calls the model so")
 	f.StringVar(&o.path, "path", "", "regular expression of the paths in an access log that count; its group is the model")
-	f.Uint64Var(&o.Seed, "seed", 1, "seed of what is drawn: times that the file does not tell")
+	f.Uint64Var(&o.Seed, "seed", 1, "seed of drawn times, if the file has none")
 }
 
 // Options returns what the flags say.

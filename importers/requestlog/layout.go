@@ -37,7 +37,7 @@ type layout struct {
 // layouts are the files that are recognised, the more particular first. The names of fields are from the documentation
 // or source of the tools, in the versions that are named.
 var layouts = []layout{
-	{ // dynamo-llm 1.5, request_trace/types.rs; an OTLP or NATS envelope has the record in the field event
+	{ // ai-dynamo/dynamo 0366e63, lib/llm/src/request_trace/types.rs; an OTLP or NATS envelope has the record in the field event
 		name: "a request trace of NVIDIA Dynamo", form: jsonForm, keys: []string{"schema|event.schema", "event_type|event.event_type"},
 		time: "request.request_received_ms|event_time_unix_ms|event.request.request_received_ms|event.event_time_unix_ms", parseTime: parseUnix(time.Millisecond),
 		prompt: "request.input_tokens|request.replay.input_length|event.request.input_tokens|event.request.replay.input_length", output: "request.output_tokens|event.request.output_tokens",
@@ -47,7 +47,7 @@ var layouts = []layout{
 			return kind == "request_end"
 		},
 	},
-	{ // AIPerf 0.14, Working with Profile Export Files: profile_export.jsonl
+	{ // AIPerf 0.1.1 to 0.14, docs/tutorials/working-with-profile-exports.md: profile_export.jsonl
 		name: "records of AIPerf (profile_export.jsonl)", form: jsonForm, keys: []string{"metadata.request_start_ns", "metrics"},
 		time: "metadata.request_start_ns", parseTime: parseUnix(time.Nanosecond), prompt: "metrics.input_sequence_length.value", output: "metrics.output_sequence_length.value|metrics.output_token_count.value",
 		session: "metadata.x_correlation_id|metadata.conversation_id",
@@ -56,16 +56,16 @@ var layouts = []layout{
 			return phase != "warmup"
 		},
 	},
-	{ // Mooncake FAST25-release/traces; dynamo-data-gen 1.6, mooncake.rs: aliases, sessions, delays after the turn before
+	{ // kvcache-ai/Mooncake 3b5a594, FAST25-release/traces; dynamo-data-gen 1.6, mooncake.rs: aliases, sessions, delays after the turn before
 		name: "a trace in Mooncake's layout", form: jsonForm, keys: []string{"input_length|input_tokens", "output_length|output_tokens", "timestamp|created_time|delay|delay_ms|hash_ids"},
 		time: "timestamp|created_time", parseTime: parseUnix(time.Millisecond), prompt: "input_length|input_tokens", output: "output_length|output_tokens",
 		session: "session_id", delay: "delay|delay_ms", hashes: "hash_ids",
 	},
-	{ // AzurePublicDataset b469a11: AzureLLMInferenceTrace_{code,conv}.csv of 2023, *_1week.csv of 2024
+	{ // AzurePublicDataset b469a11, data: AzureLLMInferenceTrace_{code,conv}.csv of 2023, *_1week.csv of 2024
 		name: "a trace of Azure's LLM inference", form: csvForm, keys: []string{"TIMESTAMP", "ContextTokens", "GeneratedTokens"},
 		time: "TIMESTAMP", parseTime: parseText("2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05"), prompt: "ContextTokens", output: "GeneratedTokens",
 	},
-	{ // BurstGPT_{1,2,3}.csv: seconds, and no answer where a request failed
+	{ // HPMLL/BurstGPT e92f533, README.md, BurstGPT_{1,2,3}.csv: seconds, and no answer where a request failed
 		name: "a trace of BurstGPT", form: csvForm, keys: []string{"Timestamp", "Model", "Request tokens", "Response tokens"},
 		time: "Timestamp", parseTime: parseUnix(time.Second), prompt: "Request tokens", output: "Response tokens", model: "Model", session: "Session ID",
 		isRequest: func(r *record) bool {
@@ -73,7 +73,7 @@ var layouts = []layout{
 			return answer != "0"
 		},
 	},
-	{ // inference-sim 0045b72, sim/workload/tracev2.go: the data file, beside its header in YAML
+	{ // inference-sim f90a1e3, sim/workload/tracev2.go (traceV2Columns): the data file, beside its header in YAML
 		name: "a trace of BLIS (TraceV2)", form: csvForm, keys: []string{"request_id", "prefix_group", "input_tokens", "output_tokens", "arrival_time_us"},
 		time: "arrival_time_us", parseTime: parseUnix(time.Microsecond), prompt: "input_tokens", output: "output_tokens", model: "model", class: "slo_class", session: "session_id", prefix: "prefix_length",
 	},

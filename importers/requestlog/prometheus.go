@@ -21,7 +21,7 @@ import (
 
 const prometheusName = "a range query of Prometheus"
 
-// rangeQuery is the answer to a range query (Prometheus 3.5, HTTP API: /api/v1/query_range).
+// rangeQuery is the answer to a range query (Prometheus 3.5 to 3.14, docs/querying/api.md: /api/v1/query_range).
 type rangeQuery struct {
 	Data struct {
 		ResultType string        `json:"resultType"`
@@ -63,12 +63,18 @@ func readPrometheus(f *csvfile.File, o Options) (*Log, error) {
 	}
 
 	// Find the step of the query, which is one for all series. Values may be missing.
+	// A series that was there for fewer than two values has no rate.
 	step := int64(math.MaxInt64)
+	shortSeries := 0
 	series := make([][]point, len(q.Data.Result))
 	for i := range q.Data.Result {
 		points, err := q.Data.Result[i].points()
 		if err != nil {
 			return nil, fail(i, err.Error(), expectedValues)
+		}
+		if len(points) < 2 {
+			shortSeries++
+			continue
 		}
 		series[i] = points
 		for k := 1; k < len(points); k++ {
@@ -79,7 +85,10 @@ func readPrometheus(f *csvfile.File, o Options) (*Log, error) {
 	// Add up the series of each model.
 	rates := map[string]map[int64]float64{} // by model and time in milliseconds
 	for i, r := range q.Data.Result {
-		points, err := r.rates(series[i], step)
+		if series[i] == nil {
+			continue
+		}
+		points, err := r.rates(series[i], step, o.limits.steps)
 		if err != nil {
 			return nil, fail(i, err.Error(), expectedValues)
 		}
@@ -91,13 +100,20 @@ func readPrometheus(f *csvfile.File, o Options) (*Log, error) {
 			rates[model][p.at] += p.value
 		}
 	}
-	if len(rates) == 0 {
+	switch {
+	case len(rates) == 0 && shortSeries > 0:
+		return nil, fail(0, fmt.Sprintf("%d series, none with two values", shortSeries), expectedValues)
+	case len(rates) == 0:
 		return nil, fail(0, "nothing", "at least one series")
 	}
-	return drawRates(f.Name, rates, time.Duration(step)*time.Millisecond, o)
+	log, err := drawRates(f.Name, rates, time.Duration(step)*time.Millisecond, o)
+	if err == nil && shortSeries > 0 {
+		log.Notes = append(log.Notes, fmt.Sprintf("left out %d series of fewer than two values", shortSeries))
+	}
+	return log, err
 }
 
-var expectedValues = fmt.Sprintf("at least two times in seconds, in order, with requests a second or counts, over at most %d steps", maxSteps)
+var expectedValues = fmt.Sprintf("at least two times in seconds, in order, with requests a second or counts, over at most %d steps", defaultLimits.steps)
 
 // point is a value of a series. Its time is in milliseconds.
 type point struct {
@@ -105,7 +121,7 @@ type point struct {
 	value float64
 }
 
-// points returns the values of a series, at least two. Those that are not a number are left out.
+// points returns the values of a series. Those that are not a number are left out.
 func (r *queryResult) points() ([]point, error) {
 	var out []point
 	for _, v := range r.Values {
@@ -129,9 +145,6 @@ func (r *queryResult) points() ([]point, error) {
 			out = append(out, p)
 		}
 	}
-	if len(out) < 2 {
-		return nil, fmt.Errorf("%d values", len(out))
-	}
 	return out, nil
 }
 
@@ -143,12 +156,10 @@ func (r *queryResult) model(given string) string {
 	return given
 }
 
-// maxSteps bounds the steps from the first value of a counter to the last.
-const maxSteps = 1 << 20
-
 // rates returns the rates of a series, in requests a second. Those of a counter are from one value to the next, for each
-// step in between; one that begins anew counts from 0. step is in milliseconds.
-func (r *queryResult) rates(points []point, step int64) ([]point, error) {
+// step in between; one that begins anew counts from 0. step is in milliseconds; there may be at most
+// maxSteps of them.
+func (r *queryResult) rates(points []point, step, maxSteps int64) ([]point, error) {
 	if counterName.MatchString(r.Metric["__name__"]) {
 		counts := points
 		points = nil
@@ -183,8 +194,8 @@ func drawRates(name string, rates map[string]map[int64]float64, step time.Durati
 			first, expected = min(first, at), expected+rate*step.Seconds()*cmp.Or(o.Scale, 1)
 		}
 	}
-	if expected > maxRequests {
-		return nil, &document.Error{File: name, Found: fmt.Sprintf("rates that make %.3g requests", expected), Expected: fmt.Sprintf("at most %d", maxRequests), Hint: "a shorter range, or plan import trace --scale"}
+	if expected > float64(o.limits.requests) {
+		return nil, &document.Error{File: name, Found: fmt.Sprintf("rates that make %.3g requests", expected), Expected: fmt.Sprintf("at most %d", o.limits.requests), Hint: "a shorter range, or plan import trace --scale"}
 	}
 	for _, model := range slices.Sorted(maps.Keys(rates)) {
 		// Write the rates as a table of counts, which package arrivals draws from. Its times are from the first row.

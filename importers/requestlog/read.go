@@ -51,6 +51,9 @@ type Options struct {
 	CV    float64
 	Scale float64 // multiplies rates; 0 is 1
 	Seed  uint64  // of what is drawn: times within a second or an interval
+
+	// limits bound what a file may make; nil is defaultLimits.
+	limits *limits
 }
 
 // NameOf returns the name of the model that a request asks for. name is what the file says, which may be empty.
@@ -65,8 +68,13 @@ const DefaultPath = `/v[12]/models/([^/:?]+)(?:/versions/[^/?]+)?(?:/infer|/gene
 
 var defaultPath = regexp.MustCompile(DefaultPath)
 
-// maxRequests bounds the requests of a file, which are held in memory.
-const maxRequests = 10_000_000
+// limits bound what a file may make, which is held in memory.
+type limits struct {
+	requests int
+	steps    int64 // from the first value of a counter to the last
+}
+
+var defaultLimits = limits{requests: 10_000_000, steps: 1 << 20}
 
 // ReadFiles reads files of requests of another tool, such as the parts of a log that was rotated. It returns nil if the
 // first is none that is known.
@@ -121,13 +129,14 @@ type builder struct {
 }
 
 func newBuilder(o Options) *builder {
+	o.limits = cmp.Or(o.limits, &defaultLimits)
 	return &builder{options: o, log: &Log{}, lastOfSession: map[string]time.Time{}}
 }
 
 // addFile adds the requests of a file. It returns false if the file is none that is known, or another than the first.
 func (b *builder) addFile(f *csvfile.File) (isKnown bool, err error) {
 	head, _ := f.Peek(headBytes)
-	if bytes.HasPrefix(bytes.TrimPrefix(head, byteOrderMark), []byte("{")) && !isPrometheus(head) && !bytes.Contains(head, []byte("\n")) {
+	if len(head) == headBytes && bytes.HasPrefix(bytes.TrimPrefix(head, byteOrderMark), []byte("{")) && !isPrometheus(head) && !bytes.Contains(head, []byte("\n")) {
 		f.Reader = bufio.NewReaderSize(f.Reader, maxLine) // one JSON object is longer than a head
 		head, _ = f.Peek(maxLine)
 	}
@@ -215,8 +224,8 @@ func (b *builder) add(r *record) error {
 	}
 	b.log.HasTokens = b.log.HasTokens || hasPrompt
 	b.log.Requests, b.times = append(b.log.Requests, q), append(b.times, at)
-	if len(b.log.Requests) > maxRequests {
-		return r.fail("", fmt.Sprintf("more than %d requests", maxRequests), "a part of the file")
+	if len(b.log.Requests) > b.options.limits.requests {
+		return r.fail("", fmt.Sprintf("more than %d requests", b.options.limits.requests), "a part of the file")
 	}
 	return nil
 }

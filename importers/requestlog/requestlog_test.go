@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -168,6 +169,21 @@ func TestPrometheusCountersWithGaps(t *testing.T) {
 	}
 }
 
+// A series with a single value has no rate: the others are read, and a note names it. If none is left, the file is
+// refused.
+func TestPrometheusSeriesOfOneValueAreLeftOut(t *testing.T) {
+	const short = `{"metric":{"model":"b"},"values":[[30,"5"]]}`
+	text := `{"data":{"resultType":"matrix","result":[` + short + `,{"metric":{"model":"a"},"values":[[0,"1"],[60,"1"]]}]}}`
+	log, err := readText(t, text, Options{Seed: 1})
+	if err != nil || len(log.Requests) == 0 || !slices.Equal(log.Models(), []string{"a"}) || !slices.Contains(log.Notes, "left out 1 series of fewer than two values") {
+		t.Errorf("%+v, %v", log, err)
+	}
+	text = `{"data":{"resultType":"matrix","result":[` + short + "," + short + `]}}`
+	if _, err := readText(t, text, Options{Seed: 1}); err == nil || !strings.Contains(err.Error(), "found 2 series, none with two values, expected at least two times") {
+		t.Error(err)
+	}
+}
+
 func TestPathsAndModels(t *testing.T) {
 	line := `1.2.3.4 - - [29/Nov/2026:06:25:24 +0000] "POST /api/resnet?x=1 HTTP/1.1" 200 184`
 	for _, c := range []struct {
@@ -248,13 +264,14 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Add(string(data))
+		f.Add(string(data[:min(len(data), 1<<11)])) // short texts, of which a second tries many
 	}
+	small := &limits{requests: 1000, steps: 1000}
 	f.Fuzz(func(t *testing.T, text string) {
-		if len(text) > 1<<14 {
+		if len(text) > 1<<12 {
 			return
 		}
-		log, err := readText(t, text, Options{Scale: 1e-3})
+		log, err := readText(t, text, Options{limits: small})
 		if err != nil || log == nil {
 			return
 		}

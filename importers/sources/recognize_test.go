@@ -13,11 +13,7 @@ func TestSamplesAreRecognized(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	benches, err := filepath.Glob("../../formats/importer/llmruns/testdata/*.json*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if samples = append(samples, benches...); len(samples) < 18 {
+	if len(samples) < 18 {
 		t.Fatalf("only %d samples: the search is broken", len(samples))
 	}
 	for _, path := range samples {

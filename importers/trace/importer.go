@@ -42,7 +42,8 @@ These files of other tools are recognised:
 ` + requestlog.List() + `
 Of an access log, requests count whose path names a model as in the Open Inference Protocol,
 TensorFlow Serving, TorchServe, SageMaker and Azure OpenAI, or as --path says; with --model all
-are for that model. The rates of a range query become requests as counts do. Several files
+are for that model; answers 4xx except 408, 429, 460 and 499 do not. Times in whole seconds are
+spread by --seed. The rates of a range query become requests as counts do. Several files
 of one tool, such as the parts of a rotated log, are read together.`,
 		Example: `  plan import trace invocations.csv --counts 60s --spread gamma:2 --scale 0.1 -o trace.csv.gz
   plan import trace requests.csv -o trace.csv.gz

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -46,16 +47,25 @@ Name the file in an application's transitions in the workload.`,
 		Example: `  plan import transitions events.log --from log --plan plan.json
   plan import transitions spans.jsonl --from spans --application chat -o transitions.json`,
 		MinArguments: 1, MaxArguments: importers.AnyNumber, DefaultOutput: "transitions.json", Kind: formats.KindTransitions, RequiredFlags: []string{"from"},
+		Recognize: func(head []byte) string {
+			if spansHead.Match(head) {
+				return "spans of OpenTelemetry (OTLP)"
+			}
+			return ""
+		},
 		FlagWords: map[string][]string{"from": {"log", "spans", "sessions"}},
 		DefineFlags: func(f *pflag.FlagSet) {
-			f.StringVar(&o.sourceKind, "from", "", "what was recorded: log, spans or sessions (required)")
+			f.StringVar(&o.sourceKind, "from", "", "kind of the record: log, spans or sessions (required)")
 			f.StringVar(&o.plan, "plan", "plan.json", "plan of the runs that event logs are of")
-			f.StringVar(&o.application, "application", "", "application of what does not say it (default: the name of a trace's first span; sessions)")
+			f.StringVar(&o.application, "application", "", "application of requests that do not name one (default: the name of a trace's first span; sessions)")
 			f.DurationVar(&o.gap, "gap", 10*time.Second, "pause of a session after which its next call begins another request")
 		},
 		Import: o.importTransitions,
 	}
 }
+
+// spansHead is how a document of spans begins.
+var spansHead = regexp.MustCompile(`^\s*\{\s*"resourceSpans"\s*:`)
 
 // importTransitions reads the recordings in the files, writes their ways as a document and prints how many there are.
 func (o *transitionsImport) importTransitions(r *importers.Run) error {

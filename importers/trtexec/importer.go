@@ -15,7 +15,6 @@ import (
 	"inferplan/engine/ort"
 	"inferplan/formats"
 	"inferplan/formats/document"
-	"inferplan/formats/importer/trtexec"
 	"inferplan/formats/usage"
 	"inferplan/importers"
 	"inferplan/profiler"
@@ -23,7 +22,7 @@ import (
 )
 
 type trtexecImport struct {
-	profiler.TRTExecOptions
+	profiler.BenchmarkOptions
 	inputs   modelinputs.Flags
 	runs     []string
 	names    string
@@ -59,7 +58,8 @@ and grouped into --blocks so that the largest block is smallest; the first block
 to the device, the last that to the host. With --model, the file that the engine was built
 from, blocks end where the model can be cut, and the profile says what crosses there (this runs
 the model once and needs ONNX Runtime). Without it the cut sizes stay unknown: no plan cuts the
-model across a network.
+model across a network, and all runs must have the same layers. An import where layers without an
+operator's name take over a quarter of the time is refused. Files of releases 7 to 10 are read.
 
 The numbers are added to --profile (default: the output file, where it exists).`,
 		Example: `  trtexec --onnx=resnet50.onnx --shapes=data:4x3x224x224 --exportTimes=t4.json --exportProfile=p4.json --separateProfileRun
@@ -69,9 +69,9 @@ The numbers are added to --profile (default: the output file, where it exists).`
 		MaxArguments: importers.AnyNumber, DefaultOutput: "profile.json", Kind: formats.KindProfile, ExtendsProfile: true,
 		Recognize: func(head []byte) string {
 			switch {
-			case trtexec.HasTimes(head):
+			case hasTimes(head):
 				return "times of TensorRT's trtexec"
-			case trtexec.HasLayers(head):
+			case hasLayers(head):
 				return "layers of TensorRT's trtexec"
 			}
 			return ""
@@ -85,7 +85,7 @@ The numbers are added to --profile (default: the output file, where it exists).`
 			f.StringVar(&o.Device.Driver, "driver", "", "version of the driver, for the profile")
 			f.StringVar(&o.Device.EngineVersion, "tensorrt", "", "version of TensorRT, for the profile")
 			f.StringArrayVar(&o.runs, "run", nil, "batch=B,share=V,times=FILE,profile=FILE of one batch size (repeatable)")
-			f.StringVar(&o.names, "names", defaultNames, "what the names of files tell")
+			f.StringVar(&o.names, "names", defaultNames, "pattern of the names of files")
 			f.IntVar(&o.Blocks, "blocks", profiler.DefaultBlocks, "blocks to group the layers into")
 			f.BoolVar(&o.noCopies, "no-copies", false, "leave out the copies between host and device")
 		},
@@ -115,9 +115,9 @@ func (o *trtexecImport) importRuns(r *importers.Run) error {
 	// Import each model on each kind of device, and merge all into the profile.
 	imported := &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{}, Models: []formats.ProfileModel{}}
 	for _, g := range groups {
-		options := o.TRTExecOptions
-		options.Model, options.Device.Device, options.Runs = g.model, g.device, g.runs
-		profile, err := profiler.ImportTRTExec(r.Context, options)
+		options := o.BenchmarkOptions
+		options.Benchmark, options.Model, options.Device.Device, options.Runs = benchmark{}, g.model, g.device, g.runs
+		profile, err := profiler.ImportBenchmark(r.Context, options)
 		if err == nil {
 			err = errors.Join(profiler.Merge(imported, profile), profiler.Merge(o.Profile, profile))
 		}
@@ -134,7 +134,7 @@ func (o *trtexecImport) importRuns(r *importers.Run) error {
 // runGroup is the runs of one model on one kind of device.
 type runGroup struct {
 	model, device string
-	runs          []profiler.TRTExecRun
+	runs          []profiler.BenchmarkRun
 }
 
 // groups reads the runs of --run, or of the files that are named, by model and device.
@@ -195,9 +195,9 @@ func (o *trtexecImport) addFile(r *importers.Run, groups []runGroup, path string
 		i, groups = len(groups), append(groups, runGroup{model: model, device: device})
 	}
 	g := &groups[i]
-	k := slices.IndexFunc(g.runs, func(x profiler.TRTExecRun) bool { return x.Batch == batch && x.Share == share })
+	k := slices.IndexFunc(g.runs, func(x profiler.BenchmarkRun) bool { return x.Batch == batch && x.Share == share })
 	if k < 0 {
-		k, g.runs = len(g.runs), append(g.runs, profiler.TRTExecRun{Batch: batch, Share: share})
+		k, g.runs = len(g.runs), append(g.runs, profiler.BenchmarkRun{Batch: batch, Share: share})
 	}
 	run := &g.runs[k]
 	head, err := importers.ReadHead(path)
@@ -205,7 +205,7 @@ func (o *trtexecImport) addFile(r *importers.Run, groups []runGroup, path string
 		return nil, usage.Mark(err)
 	}
 	what := "times"
-	if trtexec.HasLayers(head) {
+	if hasLayers(head) {
 		what = "profile"
 	}
 	if what == "times" && run.Times != nil || what == "profile" && run.Layers != nil {
@@ -285,8 +285,8 @@ func printMeasurements(r *importers.Run, profile *formats.Profile) error {
 
 // readRun reads one value of --run, and the files that it names. The value has the form KEY=VALUE,KEY=VALUE; share and
 // batch are 1 by default.
-func (o *trtexecImport) readRun(r *importers.Run, text string) (*profiler.TRTExecRun, error) {
-	run := &profiler.TRTExecRun{Share: 1, Batch: 1}
+func (o *trtexecImport) readRun(r *importers.Run, text string) (*profiler.BenchmarkRun, error) {
+	run := &profiler.BenchmarkRun{Share: 1, Batch: 1}
 	var sources []string
 	seenKeys := map[string]bool{}
 	for part := range strings.SplitSeq(text, ",") {
@@ -324,13 +324,13 @@ func (o *trtexecImport) readRun(r *importers.Run, text string) (*profiler.TRTExe
 
 // readPart reads the times or the layers (what is "times" or "profile") of a run. Fields that are not known are noted,
 // each once.
-func (o *trtexecImport) readPart(r *importers.Run, run *profiler.TRTExecRun, what, path string) error {
+func (o *trtexecImport) readPart(r *importers.Run, run *profiler.BenchmarkRun, what, path string) error {
 	var unknown []string
 	err := importers.ReadFile(path, map[string]string{"times": "times", "profile": "layers"}[what], func(f io.Reader) (err error) {
 		if what == "times" {
-			run.Times, unknown, err = trtexec.ReadTimes(f, path)
+			run.Times, unknown, err = readTimes(f, path)
 		} else {
-			run.Layers, unknown, err = trtexec.ReadLayers(f, path)
+			run.Layers, unknown, err = readLayers(f, path)
 		}
 		return err
 	})

@@ -31,19 +31,25 @@ func Importer() *importers.Importer {
 		Summary: "A run of a vLLM server into a profile, with the model of it beside",
 		Description: `A run of a vLLM server into a profile, with the model of it beside.
 
-steps:    what an iteration takes, as plan import llm reads it
-meta:     meta.json of the server; the KV capacity is taken from there
+steps:    what an iteration takes, as plan import llm reads it:
+          model,gpu,tp,phase,batch,new_tokens_per_seq,context_tokens,latency_ms (phase: decode,
+          prefill)
+meta:     meta.json of the server: model, engine_kwargs {tensor_parallel_size, max_num_seqs,
+          max_num_batched_tokens}, kv_cache {num_gpu_blocks, block_size, enable_prefix_caching
+          (true if absent)}; hardware.device_name chooses among kinds in the steps
 requests: request,input_tokens,output_tokens,queued_s,scheduled_s,first_token_s,last_token_s,
-          or JSON lines
+          or JSON lines: request_id, input_toks, output_toks, queued_ts, scheduled_ts,
+          first_token_ts, last_token_ts
 
 The run is simulated with the fitted iteration and what the server's CPU adds to it:
 --cpu per iteration and --cpu-sequence per sequence in it. Without them they are fitted to
-this run, which is then no test of them.`,
+this run, which is then no test of them. If that fit is at its edge, or R2 of the latencies is
+below 0.9, the profile says so in doubts, which plans repeat.`,
 		Example:       `  plan import vllm-run --steps steps.csv --meta meta.json --requests requests.jsonl --cpu 706us --cpu-sequence 20us -o profile.json`,
 		DefaultOutput: "profile.json", Kind: formats.KindProfile, ExtendsProfile: true, RequiredFlags: []string{"steps", "meta", "requests"},
 		DefineFlags: func(f *pflag.FlagSet) {
 			f.StringVar(&o.steps, "steps", "", "measured iterations (required)")
-			f.StringVar(&o.meta, "meta", "", "what the server says of itself (required)")
+			f.StringVar(&o.meta, "meta", "", "meta.json of the server (required)")
 			f.StringVar(&o.requests, "requests", "", "requests of the run (required)")
 			f.DurationVar(&o.cpu.Iteration, "cpu", 0, "time that the server's CPU adds to an iteration (default: fitted to the run)")
 			f.DurationVar(&o.cpu.Sequence, "cpu-sequence", 0, "time that it adds for each sequence in it")

@@ -30,6 +30,7 @@ func PlanLines(p *formats.Plan) []string {
 	}
 	if c := p.Replan; c != nil {
 		lines = append(lines, fmt.Sprintf("moved: %d of %d devices load something new (at most %s asked); the others go on as they are", c.MovedGPUs, c.GPUs, kind.FormatPercent(c.MaxMoved)))
+		lines = append(lines, moveLines(p)...)
 	}
 
 	// What limits it.
@@ -266,4 +267,26 @@ func changeText(limitKind, name, change string) string {
 		return strings.TrimPrefix(change, "+") + " more"
 	}
 	return change
+}
+
+// maxMoveLines is how many moves are described one by one.
+const maxMoveLines = 20
+
+// moveLines returns the value of the objective that the plan which ran before has today, and the devices that load something new.
+func moveLines(p *formats.Plan) (lines []string) {
+	c := p.Replan
+	if c.RunningValue != nil {
+		lines = append(lines, fmt.Sprintf("gained: %s is %s, and was %s", p.Objective.Name, kind.FormatNumber(p.Objective.Value), kind.FormatNumber(*c.RunningValue)))
+	}
+	for i, m := range c.Moves {
+		if i == maxMoveLines {
+			return append(lines, fmt.Sprintf("  and %d more", len(c.Moves)-i))
+		}
+		devices := fmt.Sprintf("%s %d", m.Device, m.First)
+		if m.Count > 1 {
+			devices += fmt.Sprintf(" to %d", m.First+m.Count-1)
+		}
+		lines = append(lines, fmt.Sprintf("  %s: %s, before %s", devices, m.NewContent, cmp.Or(m.OldContent, "idle")))
+	}
+	return lines
 }

@@ -29,5 +29,5 @@
 //	loosen.go    a workload that asks for less, to find what is nearest
 //
 // Language models that workflows ask for stand among the profile's models as if they had been measured in
-// batches (policy/flow, WithLanguageModels). docs/methods.md has the programs and what is proven.
+// batches (policy/flow, WithLanguageModels). docs/methods/flow.md has the programs and what is proven.
 package flow

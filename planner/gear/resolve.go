@@ -317,8 +317,7 @@ func (f *resolvedWorkload) setRanges(q *formats.CascadeQPS) error {
 	return nil
 }
 
-// defaultMeasuredRanges is the number of ranges that measured rates are cut into by default. More gain little
-// (docs/methods.md).
+// defaultMeasuredRanges is the number of ranges that measured rates are cut into by default. More gain little.
 const defaultMeasuredRanges = 10
 
 // setMeasuredRanges sets ranges and weights from a file of requests per second, and the measured rates themselves. The

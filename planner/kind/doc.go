@@ -19,6 +19,7 @@
 //	method.go      Method: what a kind can do
 //	settings.go    the settings of a certification
 //	problem.go     Problem, SolveRun and Outcome: input and output of a solve
+//	observed.go    what runs and was not planned: the input of Adopt
 //	plan.go        the plan document of an outcome
 //	times.go       by which times its rates are computed, and which were not measured
 //	infeasible.go  InfeasibleError and the nearest feasible problem

@@ -24,9 +24,9 @@ type Method struct {
 	Workload func(profile *formats.Profile, slo document.SLO) (*formats.Workload, []string)
 	// Solve makes a plan. If ctx ends after a plan was found, it returns that plan.
 	Solve func(ctx context.Context, p *Problem, run *SolveRun) (*Outcome, error)
-	// Adopt returns the outcome of a deployment that runs and was not planned: an importer read its places and batch
-	// sizes. It is nil if the kind has no such plans.
-	Adopt func(p *Problem, run *SolveRun, observed []formats.Deployed) (*Outcome, error)
+	// Adopt returns the outcome of a deployment that runs and was not planned, as an importer read it. It is nil if the
+	// kind has no such plans.
+	Adopt func(ctx context.Context, p *Problem, run *SolveRun, observed *Observed) (*Outcome, error)
 	// CheckRunning returns an error if the new plan cannot start from Problem.RunningPlan.
 	CheckRunning func(p *Problem) error
 	// WithTraffic returns a workload section with the rates at which a served plan was asked for, and a line for each

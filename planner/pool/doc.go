@@ -2,7 +2,7 @@
 // devices, or shares of devices, of which kind, and at which batch size. It maximises the least rate
 // per weight of all models, or minimises the price of the devices that carry given rates, and proves
 // a bound on every plan. The method follows PPipe (USENIX ATC 2025, appendix A) in what a plan is and
-// what it must keep. It replaces PPipe's big-M program by templates (docs/methods.md).
+// what it must keep. It replaces PPipe's big-M program by templates (docs/methods/pool.md).
 //
 // The package holds the method: the steps in order. Each step is a package below it, and imports only
 // those that come before it:

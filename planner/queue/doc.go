@@ -18,6 +18,8 @@
 // The order in which to read the files:
 //
 //	method.go   the entry of package planner: bound, search of instances, plan, or why there is none
+//	adopt.go    a plan of servers that run and were not planned
+//	replan.go   a plan that moves few devices of one that runs
 //	groups.go   the first request groups of a plan, and their order
 //	program.go  the program of an order: equations 6, 7 and 9 (places of groups, changes of model)
 //	times.go    its equations 8 and 10 to 13 (completion times and their cost)

@@ -16,9 +16,9 @@ import (
 	"inferplan/solver/milp"
 )
 
-// Method is the entry of package planner to this package. It cannot start from a plan that runs.
+// Method is the entry of package planner to this package.
 var Method = kind.Method{
-	Kind: formats.PlanQueue, Summary: "queues of language models", Solve: solvePlan, SolveUntilConfirmed: solveTested, Certify: certifyPlan, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf,
+	Kind: formats.PlanQueue, Summary: "queues of language models", Solve: solvePlan, Adopt: adoptServers, CheckRunning: checkRunning, SolveUntilConfirmed: solveTested, Certify: certifyPlan, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf,
 	Explain: explainPlan, Diff: diff.Queues, RelaxWorkload: loosenClasses, WithTraffic: withTraffic, SimulationDecides: true,
 }
 
@@ -55,6 +55,10 @@ func solvePlan(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind
 		return nil, err
 	}
 	bound = s.inObjectiveUnit(list[0], bound)
+
+	if in.RunningPlan != nil && !in.FeasibilityOnly {
+		return s.replan(ctx, list, bounds, bound)
+	}
 
 	// Search the choices for the best layout.
 	bestCandidate, err := s.bestLayout(ctx, list, bounds)

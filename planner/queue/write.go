@@ -46,7 +46,7 @@ func (s *queuePlanner) outcome(ctx context.Context, c *candidate, bound float64)
 			s.run.WarnInstance(model, in)
 		}
 	}
-	c.writeAttainments(section)
+	writeAttainments(section, c.search, &c.result.Score)
 	if s.input.FeasibilityOnly {
 		return outcome, nil
 	}
@@ -81,9 +81,9 @@ func (s *queuePlanner) addAssumptions(c *candidate) {
 
 // writeAttainments writes into the plan's classes the shares of requests that were in time in the search's
 // simulations, and how to repeat these runs.
-func (c *candidate) writeAttainments(q *formats.QueuePlan) {
-	q.Runs = &formats.QueueRuns{Runs: max(c.search.Problem.Runs, 1), DurationUS: document.Micros(c.search.Trials.Span()), Seed: max(c.search.Problem.Seed, 1)}
+func writeAttainments(q *formats.QueuePlan, search *deploy.Search, score *deploy.Score) {
+	q.Runs = &formats.QueueRuns{Runs: max(search.Problem.Runs, 1), DurationUS: document.Micros(search.Trials.Span()), Seed: max(search.Problem.Seed, 1)}
 	for i := range q.Classes {
-		q.Classes[i].Attainment = c.result.Score.ByItem[i].Attainment()
+		q.Classes[i].Attainment = score.ByItem[i].Attainment()
 	}
 }

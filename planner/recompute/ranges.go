@@ -8,8 +8,8 @@ import (
 )
 
 // RangeTime returns the time of a batch through the blocks of model m from firstBlock to endBlock-1, by measurement ms: as measured in
-// one run or, if it was not, the sum of the blocks measured alone less the time that is saved where they are not cut (docs/methods.md,
-// "Times of ranges"). It is at least a microsecond.
+// one run or, if it was not, the sum of the blocks measured alone less the time that is saved where they are not cut (docs/methods/pool.md,
+// "Times and rates"). It is at least a microsecond.
 func RangeTime(m *formats.ProfileModel, ms *formats.Measurement, firstBlock, endBlock int) time.Duration {
 	minimum := time.Microsecond
 

@@ -17,7 +17,7 @@ import (
 // The factor s belongs to the smallest measured piece that contains the range, which may be the whole
 // model. It is such that the costs of the inner cuts of the piece add up to the difference between
 // the sum of its blocks and the time of the piece. If nothing was measured in one piece, a range
-// takes the sum of its blocks. See docs/methods.md, "Times of ranges".
+// takes the sum of its blocks. See docs/methods/pool.md, "Times and rates".
 
 // MeasuredRange is a range of blocks that was measured in one piece.
 type MeasuredRange struct {

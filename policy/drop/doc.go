@@ -2,7 +2,7 @@
 // will miss its deadline takes time from one that could make it. So each task is tested when it could enter a batch,
 // with an estimate for the modules downstream, and its request is dropped if it would be late.
 //
-// Vocabulary, beside docs/concepts.md:
+// Vocabulary, beside docs/glossary.md:
 //
 //   - Worker: a module on a device. Workers of one device take turns.
 //   - Budget: the time left to a deadline, less what is downstream. LBF and HBF: lowest and highest budget first.

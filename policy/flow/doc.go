@@ -1,7 +1,7 @@
 // Package flow has what all policies of applications share at run time: graphs of modules as tables, the choice of the
 // next tasks of a request, and a table of requests and tasks.
 //
-// Vocabulary, beside docs/concepts.md:
+// Vocabulary, beside docs/glossary.md:
 //
 //   - Service: a module as policies see it. Node: a step of an application that asks for a service.
 //   - Task: a node that a request has come to. It is revealed once its inputs have ended.

@@ -137,7 +137,8 @@ func TestPolicyAgainstAnAdversary(t *testing.T) {
 			t.Fatal(err)
 		}
 		var log bytes.Buffer
-		rec := conform.NewRecorder(pol, &log)
+		turns := rapid.SampledFrom([]int32{0, 1, 5}).Draw(t, "sessions")
+		rec := conform.NewRecorder(&sessionAdder{pol, turns}, &log)
 		foe := &policytest.Adversary{Tables: tab, Policy: rec, Check: pol.Check, Rand: seeded.New(rapid.Uint64().Draw(t, "seed"), "adversary")}
 		if err := foe.Run(rapid.IntRange(10, 500).Draw(t, "steps")); err != nil {
 			t.Fatal(err)
@@ -149,8 +150,22 @@ func TestPolicyAgainstAnAdversary(t *testing.T) {
 			t.Fatal(err)
 		}
 		again, _ := vqueue.New(tab, opt)
-		if _, err := conform.Replay(&log, again); err != nil {
+		if _, err := conform.Replay(&log, &sessionAdder{again, turns}); err != nil {
 			t.Fatal("told the same again:", err)
 		}
 	})
+}
+
+// sessionAdder gives requests a session: one of so many, by their numbers, or none.
+type sessionAdder struct {
+	*vqueue.Policy
+	sessions int32
+}
+
+func (p *sessionAdder) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
+	told := *ev
+	if ev.Kind == policy.Arrival && p.sessions > 0 {
+		told.Key = 1 + int64(ev.Req%p.sessions)
+	}
+	p.Policy.Handle(now, &told, out)
 }

@@ -52,7 +52,8 @@ type InstanceView struct {
 type RequestView struct {
 	Model               int32
 	ArrivedAt, Deadline time.Duration
-	AnswerPromised      bool // it is answered however late it is
+	AnswerPromised      bool  // it is answered however late it is
+	Session             int64 // 0 if it has none
 }
 
 // Tables returns the tables of the plan.
@@ -80,7 +81,7 @@ func (v *InstanceControl) WaitingGroups(queueIndex int32) int {
 // Request returns the view of a request, given by its number.
 func (v *InstanceControl) Request(requestNumber int32) RequestView {
 	request := &v.requests.byNumber[requestNumber]
-	return RequestView{Model: request.model, ArrivedAt: request.arrivedAt, Deadline: request.deadline, AnswerPromised: request.answerPromised}
+	return RequestView{Model: request.model, ArrivedAt: request.arrivedAt, Deadline: request.deadline, AnswerPromised: request.answerPromised, Session: request.session}
 }
 
 // CanServe reports whether an instance may and can serve a network.

@@ -47,6 +47,7 @@
 //	turns.go         clients that take turns in a class
 //	fleet.go         instances: running batches, KV memory, caps of classes
 //	groups.go        groups: members, costs, open groups
+//	sessions.go      where the memory of an instance holds the context of a session
 //	place.go         the queue and position that a request joins
 //	serve.go         which group an instance serves next; pulling, changes of network
 //	evict.go         eviction

@@ -31,6 +31,8 @@ type instance struct {
 	runningByModel    []int32       // number of running batches by served model
 	reservedKVTokens  int64         // tokens of KV memory that the running batches are expected to take
 	pendingEvictions  int           // number of evictions that were ordered and have not ended
+	memoryEpoch       int32         // number of times that all its KV memory was lost, by a change of network or of the device
+	freedTokens       int64         // tokens of the contexts of sessions that have become free so far
 	refusalBatchCount int32         // number of running batches at which the server refused one more; 0 if it has not since the last tick
 	// Limits that the server itself reported: sequences, and tokens of KV memory.
 	maxSequences,

@@ -10,11 +10,13 @@ import (
 type groupTable struct {
 	fleet    *instanceFleet
 	requests *requestTable
+	sessions *sessionTable
 	options  Options
 
 	members         []groupMembers // by group
 	freeGroups      []int32        // indexes of unused groups
 	openGroups      []int32        // groups that still take members; -1 where there is none; see openGroupSlot
+	prefixGroups    []int32        // the same for groups of requests that stay with their prefixes, by queue and served model; nil before the first one
 	problem         Problem
 	assignment      *Assignment // order of the groups in the queues
 	joinCount       int64       // number of requests that have joined groups
@@ -33,6 +35,7 @@ type groupMembers struct {
 	size                      int32 // number of requests
 	promptTokens              int64 // tokens of all prompts
 	openSlot                  int32 // index in groupTable.openGroups while the group takes members, else -1
+	prefixQueue               int32 // queue of the instance that has the prefixes of all members, or noQueue
 }
 
 // newGroupTable returns a table without groups, with an empty queue for each instance, when a policy starts.
@@ -43,7 +46,7 @@ type groupMembers struct {
 // A served model is one SLO class of a model; the classes share its network (weights). Changes of network are by network (Problem.Models),
 // while open groups and caps are by served model. Standard deviations of starts count as estimated at first (startSDScale 1).
 func newGroupTable(fleet *instanceFleet, opt Options) *groupTable {
-	groups := &groupTable{fleet: fleet, requests: &requestTable{turns: newClientTurns(len(fleet.tables.Models))}, options: opt, startSDScale: 1, problem: Problem{Kinds: len(fleet.tables.Kinds), Models: len(fleet.tables.Networks), Objective: opt.Objective}}
+	groups := &groupTable{fleet: fleet, sessions: &sessionTable{fleet: fleet}, requests: &requestTable{turns: newClientTurns(len(fleet.tables.Models))}, options: opt, startSDScale: 1, problem: Problem{Kinds: len(fleet.tables.Kinds), Models: len(fleet.tables.Networks), Objective: opt.Objective}}
 	for i := range fleet.instances {
 		instance := &fleet.instances[i]
 		groups.problem.Queues = append(groups.problem.Queues, Queue{Kind: fleet.kindOf(instance), Setup: make([]float64, len(fleet.tables.Networks)), ClosedClasses: fleet.queueTables.closedModels(instance.device, len(fleet.tables.Models))})
@@ -77,7 +80,7 @@ func (t *groupTable) takeGroup(model int32, isMegaPrompt bool) int32 {
 		t.assignment.queueOf = append(t.assignment.queueOf, -1)
 	}
 	members := &t.members[groupIndex]
-	*members = groupMembers{inUse: true, generation: members.generation + 1, model: model, isMegaPrompt: isMegaPrompt, firstRequest: -1, lastRequest: -1, openSlot: -1}
+	*members = groupMembers{inUse: true, generation: members.generation + 1, model: model, isMegaPrompt: isMegaPrompt, firstRequest: -1, lastRequest: -1, openSlot: -1, prefixQueue: noQueue}
 	t.problem.Groups[groupIndex] = t.emptyGroup(model)
 	return groupIndex
 }

@@ -33,7 +33,7 @@ func switchParameters() map[string]func(o *Options) {
 		"by_deadline": func(o *Options) { o.MemberOrder = ByDeadline }, "one_open": func(o *Options) { o.OneOpenGroup = true }, "append": func(o *Options) { o.AppendGroups = true },
 		"on_violation": func(o *Options) { o.ReplanOnViolation = true }, "admission": func(o *Options) { o.DropLate = true },
 		"follow":     func(o *Options) { o.FollowInstances = true },
-		"no_pricing": func(o *Options) { o.NoPausePricing = true },
+		"no_pricing": func(o *Options) { o.NoPausePricing = true }, "no_sessions": func(o *Options) { o.IgnoreSessions = true },
 	}
 	for operation := range numLSOs {
 		parameters["no_"+operation.String()] = func(o *Options) { o.DisabledLSOs[operation] = true }
@@ -50,6 +50,7 @@ func switchParameters() map[string]func(o *Options) {
 //	on_violation   1: plans again only if a violation is expected
 //	follow         1: estimators follow the times of the instances
 //	no_pricing     1: prompts are pulled while there is capacity, even if they slow the batch
+//	no_sessions    1: requests of a session do not stay with the instance that holds its context
 //	every_s        seconds between re-plans, .01 to 3600; default 1
 //	late_weight    cost of a second of lateness relative to a late request; default .001
 //	no_...         1: without pulling, eviction, state_swap, warm_start, balancing

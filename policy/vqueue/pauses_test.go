@@ -80,8 +80,8 @@ func TestPauseLooksAtFewGroups(t *testing.T) {
 	}
 }
 
-// TestDecisionsAllocateNothing: where requests wait and end in turns, and prompts are held back now and then, no event
-// allocates.
+// TestDecisionsAllocateNothing: where requests wait and end in turns, of sessions and of none, and prompts are held back now and then, no
+// event allocates.
 func TestDecisionsAllocateNothing(t *testing.T) {
 	tab := instanceTables([]int32{0}, 1, 4)
 	setAloneSpeedup(tab, 8)
@@ -103,7 +103,7 @@ func TestDecisionsAllocateNothing(t *testing.T) {
 	}
 	arrive := func(requestNumber int32) {
 		m := requestNumber % 2
-		tell(policy.Event{Kind: policy.Arrival, Req: requestNumber, Task: requestNumber, Model: m, Service: m, Tokens: 200, Limit: 400, ArrivedAt: now, Deadline: now + 4*tab.Models[m].SLO})
+		tell(policy.Event{Kind: policy.Arrival, Req: requestNumber, Task: requestNumber, Model: m, Service: m, Tokens: 200, Limit: 400, Key: int64(requestNumber % 8), ArrivedAt: now, Deadline: now + 4*tab.Models[m].SLO})
 	}
 	for requestNumber := range int32(40) {
 		arrive(requestNumber)

@@ -2,6 +2,7 @@ package vqueue
 
 import (
 	"math"
+	"slices"
 	"sort"
 )
 
@@ -33,6 +34,12 @@ func (p *placer) placeRequest(requestNumber, stateQueue int32) int32 {
 	request := &p.requests.byNumber[requestNumber]
 	isMegaPrompt := p.fleet.isMegaPrompt(request) // it is many times longer than others, which then form groups of their own
 
+	// A request whose prefix an instance has stays there if that costs nothing.
+	if queueIndex, position := p.prefixPosition(request, isMegaPrompt, stateQueue); queueIndex >= 0 {
+		p.joinPrefixGroup(requestNumber, queueIndex, position)
+		return queueIndex
+	}
+
 	// With one open group per model for all queues (queue 0 stands for all), join that. A request whose state is on an instance goes there.
 	if openGroup := p.groups.openGroups[p.groups.openGroupSlot(0, request.model, isMegaPrompt)]; p.groups.options.OneOpenGroup && openGroup >= 0 && stateQueue < 0 {
 		if queueIndex := p.groups.assignment.QueueOf(openGroup); queueIndex >= 0 && p.groups.canRun(openGroup, queueIndex) && p.groupHasSpace(openGroup, queueIndex) {
@@ -62,6 +69,73 @@ func (p *placer) placeRequest(requestNumber, stateQueue int32) int32 {
 	p.groups.updateGroup(groupIndex)
 	p.groups.assignment.Insert(groupIndex, queueIndex, position)
 	return queueIndex
+}
+
+// regardsSession reports whether a request is placed with regard to its session.
+func (p *placer) regardsSession(request *request) bool {
+	options := &p.groups.options
+	return request.session != 0 && !options.IgnoreSessions && options.Rule == VirtualQueues && !options.AppendGroups && p.fleet.operations.balance.enabled
+}
+
+// prefixPosition returns the queue of the instance whose memory holds the context of a waiting request's session, and the position there
+// that costs least, if the objective grows there no more than in any other queue. The request saves the work of the tokens that the memory
+// holds, and late requests count with their own weight: so the session stays where that makes nobody late. If the instance has no prefix,
+// another queue costs less, or the options or the request's state (stateQueue) decide otherwise, it returns noQueue.
+func (p *placer) prefixPosition(request *request, isMegaPrompt bool, stateQueue int32) (queueIndex int32, position int) {
+	if stateQueue >= 0 || !p.regardsSession(request) {
+		return noQueue, 0
+	}
+	queueIndex, savedTokens := p.groups.sessions.prefixOf(request)
+	if queueIndex < 0 {
+		return noQueue, 0
+	}
+	probe := p.setProbe(request, isMegaPrompt)
+	defer func() { probe.Size = 0 }() // so that searches skip it
+
+	// Compare the least increases there, with less work and a shorter time to the first token, and anywhere.
+	kind := p.groups.problem.Queues[queueIndex].Kind
+	cost := p.groups.problem.Cost(p.probeGroup, kind)
+	wholeCost, estimator := *cost, p.fleet.queueTables.Estimator(p.groups.problem.Kinds, request.model, isMegaPrompt, kind)
+	savedTime := estimator.Alpha * float64(savedTokens)
+	cost.Work -= min(cost.Work, savedTime)
+	cost.Residence -= min(cost.Residence, estimator.Prefill, savedTime)
+	position, increase := p.groups.assignment.cheapestInsertion(p.probeGroup, queueIndex, infiniteCost)
+	*cost = wholeCost
+	if position < 0 {
+		return noQueue, 0
+	}
+	for otherQueue := range p.fleet.instances {
+		if otherPosition, _ := p.groups.assignment.cheapestInsertion(p.probeGroup, int32(otherQueue), increase); otherPosition >= 0 {
+			return noQueue, 0 // it costs less there
+		}
+	}
+	return queueIndex, position
+}
+
+// joinPrefixGroup adds a waiting request, given by its number, to the open group of requests that stay with their prefixes in a queue, or
+// inserts a new one at a position.
+func (p *placer) joinPrefixGroup(requestNumber, queueIndex int32, position int) {
+	model := p.requests.byNumber[requestNumber].model
+	isMegaPrompt := p.fleet.isMegaPrompt(&p.requests.byNumber[requestNumber])
+	if p.groups.prefixGroups == nil {
+		p.groups.prefixGroups = slices.Repeat([]int32{-1}, len(p.fleet.instances)*len(p.fleet.tables.Models))
+	}
+	openGroup := &p.groups.prefixGroups[int(queueIndex)*len(p.fleet.tables.Models)+int(model)]
+
+	// The group may be gone, used for others, in another queue, or of another kind of prompts.
+	if *openGroup >= 0 {
+		members := &p.groups.members[*openGroup]
+		isSame := members.inUse && members.prefixQueue == queueIndex && members.model == model && members.isMegaPrompt == isMegaPrompt
+		if isSame && p.groups.assignment.QueueOf(*openGroup) == queueIndex && p.groupHasSpace(*openGroup, queueIndex) {
+			p.groups.joinGroup(*openGroup, requestNumber)
+			return
+		}
+	}
+	*openGroup = p.groups.takeGroup(model, isMegaPrompt)
+	p.groups.members[*openGroup].prefixQueue = queueIndex
+	p.groups.insertMember(*openGroup, requestNumber)
+	p.groups.updateGroup(*openGroup)
+	p.groups.assignment.Insert(*openGroup, queueIndex, position)
 }
 
 // groupHasSpace reports whether a group that is in a queue takes one more member.

@@ -26,6 +26,7 @@ type play struct {
 	endTimes        []time.Duration
 	batches         map[int32]*runningBatch
 	starts          []time.Duration // by request, the last; nil: not noted
+	devices         []int32         // by request, where it ran last; nil: not noted
 	dropReasons     map[int32]policy.DropReason
 	runningCounts   map[[2]int32]int // by device and model
 	maxRunning      map[[2]int32]int // of running, ever
@@ -109,6 +110,9 @@ func (p *play) act(t *testing.T, action *policy.Action) {
 		p.servedSinceLoad[f.device] = true
 		if p.starts != nil {
 			p.starts[f.req] = p.now
+		}
+		if p.devices != nil {
+			p.devices[f.req] = f.device
 		}
 		p.schedule(p.now+time.Duration(took*float64(time.Second)), policy.Event{Kind: policy.BatchFinished, Batch: action.Batch, Device: f.device, Tokens: p.outputs[f.req]}, f)
 	case policy.Evict:

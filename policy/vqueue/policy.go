@@ -196,6 +196,7 @@ func (p *Policy) handleFinish(now time.Duration, event *policy.Event, actions *p
 
 	// The estimators learn from the answer. The instance may be full again after it has been served, which observeLoad notes.
 	p.calibrator.observeAnswer(queueIndex, requestNumber, event.Tokens)
+	p.groups.sessions.noteAnswer(requestNumber, &p.requests.byNumber[requestNumber], event.Tokens)
 	p.requests.closeRequest(requestNumber)
 	p.server.serveQueue(now, queueIndex, actions)
 	p.calibrator.observeLoad(now, queueIndex)
@@ -218,6 +219,7 @@ func (p *Policy) handleReturn(now time.Duration, event *policy.Event, actions *p
 		instance.refusalBatchCount = int32(len(instance.runningBatches))
 	case policy.ReturnNotLoaded:
 		instance.loadedNetwork = -1
+		instance.memoryEpoch++
 		p.groups.instanceChanges++ // so that the next search is not skipped as one that would see nothing new
 	}
 
@@ -260,6 +262,7 @@ func (p *Policy) handleLoss(now time.Duration, device int32, actions *policy.Act
 	}
 	instance := &p.fleet.instances[queueIndex]
 	instance.isDeviceLost, instance.loadedNetwork, instance.loadingNetwork, instance.refusalBatchCount = true, -1, -1, 0 // it has refused nothing since
+	instance.memoryEpoch++
 
 	// Update the problem first: the lost instance then accepts no group, so that its requests join other queues.
 	p.groups.instanceChanges++

@@ -28,6 +28,7 @@ type request struct {
 	instanceIndex             int32         // instance on which it runs, or ran last
 	nextInGroup, prevInGroup  int32         // numbers of its neighbours in its group, or -1
 	client                    int32         // client that sent it
+	session                   int64         // session of which it is a turn; 0 if it has none
 	clientLine                int32         // line of its client in which it waits, an index in clientTurns.lines, or -1
 	aheadInLine, behindInLine int32         // numbers of its neighbours in that line, or -1
 	promptTokens, maxTokens   int32         // tokens of the prompt, and at most of the answer
@@ -46,7 +47,7 @@ func (t *requestTable) addRequest(event *policy.Event, due time.Duration) {
 	for int(event.Req) >= len(t.byNumber) {
 		t.byNumber = append(t.byNumber, request{})
 	}
-	t.byNumber[event.Req] = request{isOpen: true, model: event.Model, groupIndex: -1, batchNumber: -1, nextInGroup: -1, prevInGroup: -1, client: event.Client, clientLine: -1, aheadInLine: -1, behindInLine: -1,
+	t.byNumber[event.Req] = request{isOpen: true, model: event.Model, groupIndex: -1, batchNumber: -1, nextInGroup: -1, prevInGroup: -1, client: event.Client, session: event.Key, clientLine: -1, aheadInLine: -1, behindInLine: -1,
 		promptTokens: event.Tokens, maxTokens: event.Limit, arrivedAt: event.ArrivedAt, deadline: due, answerPromised: event.Value == 1}
 	t.openRequests++
 }

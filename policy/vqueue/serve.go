@@ -12,13 +12,14 @@ type queueServer struct {
 	fleet    *instanceFleet
 	requests *requestTable
 	groups   *groupTable
+	sessions *sessionTable
 	evictor  evictor
 	pauses   pausePricer
 }
 
 // newQueueServer returns a server of the queues of a group table, with its rules of eviction and of pauses.
 func newQueueServer(groups *groupTable) *queueServer {
-	return &queueServer{fleet: groups.fleet, requests: groups.requests, groups: groups, evictor: evictor{fleet: groups.fleet, requests: groups.requests, groups: groups}, pauses: pausePricer{fleet: groups.fleet, requests: groups.requests, groups: groups}}
+	return &queueServer{fleet: groups.fleet, requests: groups.requests, groups: groups, sessions: groups.sessions, evictor: evictor{fleet: groups.fleet, requests: groups.requests, groups: groups}, pauses: pausePricer{fleet: groups.fleet, requests: groups.requests, groups: groups}}
 }
 
 // serveQueue lets an instance do what its queue says, until it can do no more at this time: it sends requests of the head group to the
@@ -105,6 +106,9 @@ func (s *queueServer) borrowedGroup(instance *instance) int32 {
 			if s.groups.problem.Groups[entry.group].Model != instance.loadedNetwork || !s.groups.canRun(entry.group, s.fleet.instanceOf[instance.device]) {
 				continue
 			}
+			if s.staysWithPrefix(&entry, queueIndex) {
+				continue
+			}
 			request := &s.requests.byNumber[s.groups.members[entry.group].firstRequest]
 			isBetter := bestGroup < 0 || entry.priority < bestPriority || entry.priority == bestPriority && request.deadline < earliestDeadline
 			if request.producedTokens == 0 && request.evictionCount == 0 && s.fleet.canTakeRequest(instance, request) && isBetter {
@@ -129,7 +133,7 @@ func (s *queueServer) moreUrgentHead(now time.Duration, instance *instance, queu
 		groupIndex := s.groups.assignment.Head(otherQueue)
 		// The head must need the loaded network, be at least as important as the instance's own head, and wait on a device of the same kind.
 		if groupIndex == headIndex || s.groups.problem.Groups[groupIndex].Model != instance.loadedNetwork || s.groups.problem.Groups[groupIndex].Priority > s.groups.problem.Groups[headIndex].Priority ||
-			s.groups.problem.Queues[otherQueue].Kind != s.groups.problem.Queues[queueIndex].Kind {
+			s.groups.problem.Queues[otherQueue].Kind != s.groups.problem.Queues[queueIndex].Kind || s.staysWithPrefix(&s.groups.assignment.queues[otherQueue].entries[0], otherQueue) {
 			continue
 		}
 
@@ -147,6 +151,17 @@ func (s *queueServer) moreUrgentHead(now time.Duration, instance *instance, queu
 	return bestGroup
 }
 
+// staysWithPrefix reports whether the group of a queue's entry waits for the queue's instance, although another one could serve it earlier:
+// the instance has the prefixes of its prompts, and hardly any of its requests will be late there.
+func (s *queueServer) staysWithPrefix(entry *queueEntry, queueIndex int32) bool {
+	members := &s.groups.members[entry.group]
+	return members.prefixQueue == queueIndex && entry.cost <= maxPrefixCost*float64(members.size)
+}
+
+// maxPrefixCost is the cost of a request, in units of the objective, up to which it waits for the instance that has its prefix. A late request
+// costs 1.
+const maxPrefixCost = 1e-3
+
 // changeNetwork orders an instance on which nothing runs to unload its network and load another.
 // After a failed load it does nothing until the next tick, which tries again.
 func (s *queueServer) changeNetwork(now time.Duration, instance *instance, network int32, actions *policy.Actions) {
@@ -157,6 +172,7 @@ func (s *queueServer) changeNetwork(now time.Duration, instance *instance, netwo
 		actions.List = append(actions.List, policy.Action{Kind: policy.Unload, Network: instance.loadedNetwork, Device: instance.device})
 	}
 	instance.loadedNetwork, instance.loadingNetwork, instance.loadStart = -1, network, now
+	instance.memoryEpoch++
 	s.groups.instanceChanges++
 	actions.List = append(actions.List, policy.Action{Kind: policy.Load, Network: network, Device: instance.device})
 }
@@ -171,6 +187,7 @@ func (s *queueServer) dispatchRequest(instance *instance, requestNumber int32, a
 	request.instanceIndex = s.fleet.instanceOf[instance.device]
 	instance.runningBatches = append(instance.runningBatches, batchNumber)
 	instance.runningByModel[request.model]++
+	s.sessions.noteStart(requestNumber, request)
 	request.reservedKVTokens = s.fleet.kvNeed(request)
 	instance.reservedKVTokens += request.reservedKVTokens
 

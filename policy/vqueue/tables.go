@@ -120,6 +120,8 @@ type Options struct {
 	NewScaler func(s *InstanceControl) Scaler
 	// NoPausePricing pulls requests while there is capacity, even if prompts slow the batch.
 	NoPausePricing bool
+	// IgnoreSessions places the requests of a session like others, instead of where the memory of an instance holds its context.
+	IgnoreSessions bool
 	// FollowInstances keeps the estimators near the times of the instances.
 	FollowInstances bool
 	Objective       Objective // the zero value means RecommendedObjective

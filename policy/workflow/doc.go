@@ -1,7 +1,7 @@
 // Package workflow serves requests whose tasks become known as they run. It predicts the next tasks, places revealed
 // and expected tasks on devices, and loads the networks of both before they are needed (DyOrc, SoCC '25).
 //
-// Vocabulary, beside docs/concepts.md:
+// Vocabulary, beside docs/glossary.md:
 //
 //   - Service: a model with its usual work; a task asks for one. Network: its weights, which a device has to hold.
 //   - Work factor: the time of a task divided by that of a usual task of its service, in fixed point (fixedOne is 1).

@@ -13,6 +13,16 @@
 //	search.go    every plan of a small space, and random ones
 //	problem.go   a published family as a planning problem
 //
+// # The readings of Cascadia
+//
+// The latency of a model is what one device answers per second with its p95 within a time, simulated with Poisson
+// arrivals; that of a plan is the longest of its models. Deployment and thresholds are chosen at once, by going through
+// all deployments, so the result is not below the paper's alternation. Devices hold all models that fit together.
+// Levels of load are the ranges of our plans, with their weights and switch rule. One deployment serves all levels, or
+// each has its own and changes cost nothing.
+//
+// # What baselines know
+//
 // Baselines are given what they would have to find: DynBa its best model, MS+
 // its best headroom, no-switching its best cascade for the very trace,
 // Cascadia its best weight, Cocktail+ the rates of each period before it begins.

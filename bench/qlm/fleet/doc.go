@@ -2,6 +2,7 @@
 // Need", section 8) with arrivals and lengths of real traces.
 //
 //	rows.go        the workloads: which request comes when, for which model and class
+//	talks.go       conversations of traces, whose turns repeat the ones before
 //	tables.go      the fleet, and its estimators calibrated on drained queues
 //	measure.go     policies, and one run of one of them
 //	long.go        what the simulation of long queues and of many instances takes

@@ -38,13 +38,21 @@ func (d *Data) MeasureLong(ctx context.Context, x *Long) (*Outcome, error) {
 	return c.run(ctx, e, list, 0, 0)
 }
 
-// Full is the requests a second that instances do of a workload of one model on A100s,
-// by the estimator that is fitted to its lengths.
+// Full is the requests a second that instances do of a workload whose models are on instances of one kind, by the
+// estimators that are fitted to its lengths: each model has an equal part of the requests.
 func (d *Data) Full(w *Workload, instances int) (float64, error) {
 	e, err := d.calibrate(w)
 	if err != nil {
 		return 0, err
 	}
-	each, _ := e.plain[family(w.Models[0])][a100].Work(1)
+	each := 0.0
+	for _, model := range w.Models {
+		kind := a100
+		if family(model) == llama {
+			kind = fourA100
+		}
+		work, _ := e.plain[family(model)][kind].Work(1)
+		each += work / float64(len(w.Models))
+	}
 	return float64(instances) / each, nil
 }

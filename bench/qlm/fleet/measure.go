@@ -38,6 +38,9 @@ var Policies = []Policy{
 	{Name: "gateway-like", Options: vqueue.Options{NewDispatcher: rules.Gateway}, Partition: true},
 	{Name: "round robin", Options: without(vqueue.Balancing)},
 	{Name: "random", Options: without(vqueue.Balancing), Random: true},
+	{Name: "hash", Options: vqueue.Options{NewDispatcher: rules.SessionHash}, Partition: true},
+	{Name: "hash, bounded load", Options: vqueue.Options{NewDispatcher: rules.BoundedSessionHash}, Partition: true},
+	{Name: "QLM, no sessions", Options: changed(func(o *vqueue.Options) { o.IgnoreSessions = true })},
 	{Name: "QLM", Options: qlm},
 }
 
@@ -142,6 +145,7 @@ type Outcome struct {
 	Searched   int64   // positions that they looked at
 	CPU        float64 // seconds that the simulation took
 	KV         float64 // share of KV memory in use, in the mean
+	Prefix     float64 // share of the tokens of prompts that were found in a prefix cache
 }
 
 // Attainment is the share of all requests that was in time.
@@ -237,6 +241,7 @@ func (c *Case) run(ctx context.Context, e *calibrated, list []arrivals.Request, 
 	}
 	out.Throughput, out.Used = float64(len(list))/end.Seconds(), used(end).Seconds()/end.Seconds()
 	out.KV = res.Tokens.UsedKV()
+	out.Prefix = float64(res.Tokens.CachedPrompt) / float64(res.Tokens.CachedPrompt+res.Tokens.ComputedPrompt)
 	out.Swaps, out.Evictions = res.Tokens.Swaps, res.Tokens.Evictions
 	return out, nil
 }

@@ -38,6 +38,7 @@ type Workload struct {
 	Burst      float64   // coefficient of variation of gamma gaps; 0 stands for the trace's gaps
 	ShareGPT   bool      // lengths are ShareGPT's
 	Code       bool      // rows are those of the service for code
+	Talks      string    // trace whose conversations are the requests, with prefix caches on the instances; empty for single requests
 }
 
 // WithTail is the workload with this share of requests for all models but the first
@@ -85,10 +86,12 @@ var Workloads = []Workload{
 
 // Data is the traces.
 type Data struct {
-	Conversations []llm.Request // Azure's of 2023
-	Mega          []llm.Request // Mooncake's with prompts of 16,000 to 32,000 tokens
-	Chats         []llm.Request // ShareGPT's lengths
-	Code          []llm.Request // Azure's requests for code of 2023
+	Conversations []llm.Request     // Azure's of 2023
+	Mega          []llm.Request     // Mooncake's with prompts of 16,000 to 32,000 tokens
+	Chats         []llm.Request     // ShareGPT's lengths
+	Code          []llm.Request     // Azure's requests for code of 2023
+	Mooncake      []llm.Request     // Mooncake's with a prompt and an answer that fit Longest tokens
+	Talks         map[string][]Talk // by trace
 }
 
 // Open reads the traces below a folder.
@@ -112,6 +115,14 @@ func Open(data string) (*Data, error) {
 		if r.Prompt >= 16000 && r.Prompt <= 32000 {
 			r.ArrivedAt = 0
 			d.Mega = append(d.Mega, r)
+		}
+	}
+	if d.Talks, err = readTalks(data); err != nil {
+		return nil, err
+	}
+	for _, talk := range d.Talks[mooncake] {
+		for _, turn := range talk {
+			d.Mooncake = append(d.Mooncake, llm.Request{Prompt: turn.Prompt, Output: turn.Output})
 		}
 	}
 	return d, nil
@@ -140,6 +151,9 @@ func pick(shares []float64, u float64) int {
 
 // requests are those of a case, compressed to its rate.
 func (c *Case) requests(d *Data) ([]arrivals.Request, error) {
+	if c.Workload.Talks != "" {
+		return c.turns(d)
+	}
 	list, err := c.Workload.requests(d, c.From, c.To, c.Seed)
 	if err != nil {
 		return nil, err

@@ -76,7 +76,9 @@ type calibrated struct {
 func (d *Data) calibrate(w *Workload) (*calibrated, error) {
 	rows, from, step := d.Conversations, 6000, 11
 	switch {
-	case w.ShareGPT:
+	case w.Talks == mooncake:
+		rows, from, step = d.Mooncake, 0, 5
+	case w.ShareGPT || w.Talks == shareGPT:
 		rows = d.Chats
 	case w.Code:
 		rows, from, step = d.Code, 0, 2
@@ -179,7 +181,7 @@ func (c *Case) tables(e *calibrated) (*policy.Tables, error) {
 	for d, k := range c.kinds() {
 		t.KindCounts[k]++
 		pools[k].Count++
-		in := formats.QueueInstance{Device: kindNames[k], FirstDevice: d, TensorParallel: 1, TokenBudget: int(instance.Options.TokenBudget), NoPrefixCache: true}
+		in := formats.QueueInstance{Device: kindNames[k], FirstDevice: d, TensorParallel: 1, TokenBudget: int(instance.Options.TokenBudget), NoPrefixCache: w.Talks == ""}
 		for n, model := range w.Models {
 			if m := hosted[family(model)][k]; m != nil {
 				in.Models, in.Sequences = append(in.Models, modelName(model)), append(in.Sequences, int(m.MaxSequences))

@@ -2,6 +2,6 @@
 // (Zhang et al., NSDI 2023) or an inference gateway, instances of their own for models, queues that are
 // dealt in turn or at random, and fleets that grow. Each registers by name for plans of queues.
 //
-// names.go lists them. pool.go has the list of shepherd.go and gateway.go, partition.go the instances of
+// names.go lists them. hash.go binds sessions to instances. pool.go has the list of shepherd.go and gateway.go, partition.go the instances of
 // models, scale.go instances that come and go.
 package rules

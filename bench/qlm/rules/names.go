@@ -29,6 +29,8 @@ var rules = map[string]rule{
 	"shepherd":    {opt: vqueue.Options{NewDispatcher: Shepherd}},
 	"partition":   {opt: vqueue.Options{Rule: vqueue.EDF}, partition: true},
 	"gateway":     {opt: vqueue.Options{NewDispatcher: Gateway}, partition: true},
+	"hash":        {opt: vqueue.Options{NewDispatcher: SessionHash}, partition: true},
+	"hash-bound":  {opt: vqueue.Options{NewDispatcher: BoundedSessionHash}, partition: true},
 	"chiron":      {opt: vqueue.Options{NewDispatcher: Gateway}, scale: Scale{From: 1, Pressure: chironPressure}},
 }
 

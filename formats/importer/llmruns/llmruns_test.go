@@ -19,7 +19,6 @@ func TestFilesAreKnownByTheirColumns(t *testing.T) {
 		"capacity.csv":  "model,tp,pp,max_num_tokens\nfacebook/opt,1,1,66144\nfacebook/opt,1,2,163008\n",
 		"sizes.csv":     "model,params_billion,layers,kv_heads,head_dim,weight_bytes_16bit,kv_bytes_per_token_16bit\nm,7.24,32,8,128,14480000000,131072\n",
 		"loads.csv":     "model,hardware,scenario,loader,run,loading_time_s\nm,RTX-A5000,random,sllm,0,1.06\n",
-		"bench.json":    `{"model_id": "org/m", "completed": 10, "max_concurrency": 1, "total_input_tokens": 1000, "total_output_tokens": 400, "median_ttft_ms": 30.5, "median_itl_ms": 14.25}`,
 	} {
 		if err := s.Read(strings.NewReader(text), name); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -29,7 +28,6 @@ func TestFilesAreKnownByTheirColumns(t *testing.T) {
 		{InstanceKey{"m", "RTX4090", 1, "x"}, Decode, 4, 0, 0, 100, 16500 * time.Microsecond}, {InstanceKey{"m", "RTX4090", 1, "x"}, Prefill, 1, 512, 0, 0, 48250 * time.Microsecond},
 		{InstanceKey{"b", "A100", 8, "splitwise"}, Prefill, 2, 128, 0, 0, 79668 * time.Microsecond}, {InstanceKey{"m", "A100", 2, "vLLM"}, WholeStep, 16, 1024, 1024, 0, 12500 * time.Millisecond},
 		{InstanceKey{"v", "A100", 1, ""}, Partial, 8, 0, 0, 0, 44100 * time.Microsecond},
-		{InstanceKey{"m", "", 0, "vllm bench serve"}, Decode, 1, 0, 0, 120, 14250 * time.Microsecond}, {InstanceKey{"m", "", 0, "vllm bench serve"}, Prefill, 1, 100, 0, 0, 30500 * time.Microsecond},
 	}
 	for _, w := range want {
 		found := false
@@ -41,7 +39,7 @@ func TestFilesAreKnownByTheirColumns(t *testing.T) {
 		}
 	}
 	if len(s.Steps) != len(want) || len(s.FittedSteps) != 2 || !s.FittedSteps[1].SmallOnly || s.FittedSteps[0].C != 7e-6 || s.KV[InstanceKey{Model: "opt", TensorParallel: 1}] != 66144 ||
-		s.Weights["m"] != 14480000000 || s.KVBytes["m"] != 131072 || len(s.Loads) != 1 || s.Loads[0].Elapsed != 1060*time.Millisecond || len(s.Sources) != 9 {
+		s.Weights["m"] != 14480000000 || s.KVBytes["m"] != 131072 || len(s.Loads) != 1 || s.Loads[0].Elapsed != 1060*time.Millisecond || len(s.Sources) != 8 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -66,15 +64,11 @@ func TestReadServing(t *testing.T) {
 func TestReadSaysWhatIsWrong(t *testing.T) {
 	for text, wants := range map[string][]string{
 		"":      {"f.csv", "empty file"},
-		"a,b\n": {"f.csv:1:1", "the columns a,b", "splitwise"},
+		"a,b\n": {"f.csv:1:1", "the columns a,b", "coefficients"},
 		"model,gpu,tp,phase,batch,new_tokens_per_seq,context_tokens,latency_ms\nm,g,1,decoding,1,1,1,1\n": {"f.csv:2:7", "phase", "prefill or decode"},
 		"model,gpu,tp,phase,batch,new_tokens_per_seq,context_tokens,latency_ms\nm,g,1,decode,1.5,1,1,1\n": {"f.csv:2", "batch", "whole number"},
 		"model,gpu,tp,phase,batch,new_tokens_per_seq,context_tokens,latency_ms\nm,g,1,decode,1,1,1,NaN\n": {"f.csv:2", "latency_ms", "NaN"},
 		"model,gpu,tp,phase,batch,new_tokens_per_seq,context_tokens,latency_ms\n,g,1,decode,1,1,1,1\n":    {"f.csv:2", "without model or gpu"},
-		"{": {"f.csv", "the result of a benchmark"},
-		`{"model_id": "m", "completed": 5, "total_input_tokens": 50, "total_output_tokens": 50, "median_itl_ms": 3}`:   {"max_concurrency", "--max-concurrency"},
-		`{"model_id": "m", "completed": 5, "total_input_tokens": 50, "total_output_tokens": 50, "max_concurrency": 2}`: {"median_itl_ms", "itl"},
-		`{"model_id": "m", "completed": 0, "total_input_tokens": 50, "total_output_tokens": 50, "max_concurrency": 2}`: {"completed", "0 requests"},
 	} {
 		var s Set
 		err := s.Read(strings.NewReader(text), "f.csv")

@@ -77,25 +77,21 @@ type table struct {
 
 var tables = []table{
 	{"steps", []string{"phase", "new_tokens_per_seq", "context_tokens", "latency_ms"}, stepRow},
-	{"splitwise", []string{"phase", "input_tokens", "mean_context_tokens", "latency_ms"}, splitwiseRow},
-	{"e2e", []string{"input_len_eq_output_len", "e2e_latency_s"}, wholeRow},
-	{"distserve", []string{"phase", "decode_batch_threshold", "a_ms"}, fittedRow},
-	{"vidur", []string{"num_tokens", "dense_ms_all_layers"}, partialRow},
+	{"phases", []string{"phase", "input_tokens", "mean_context_tokens", "latency_ms"}, phaseRow},
+	{"batches", []string{"input_len_eq_output_len", "e2e_latency_s"}, wholeRow},
+	{"coefficients", []string{"phase", "decode_batch_threshold", "a_ms"}, fittedRow},
+	{"partial", []string{"num_tokens", "dense_ms_all_layers"}, partialRow},
 	{"capacity", []string{"max_num_tokens"}, capacityRow},
 	{"sizes", []string{"weight_bytes_16bit", "kv_bytes_per_token_16bit"}, sizeRow},
 	{"loads", []string{"loader", "loading_time_s"}, loadRow},
 	{"serving", []string{"concurrency", "ttft_ms", "tpot_ms"}, servingRow},
 }
 
-// Read adds the measurements in a file to the set. The columns of a CSV file tell which of the known tables it is;
-// a JSON file is the result of a benchmark.
+// Read adds the measurements in a CSV file to the set. Its columns tell which of the known tables it is.
 func (s *Set) Read(in io.Reader, name string) error {
 	f, err := csvfile.New(in, name)
 	if err != nil {
 		return err
-	}
-	if head, _ := f.Peek(1); len(head) == 1 && head[0] == '{' {
-		return s.readBenches(f, name)
 	}
 	t, err := csvfile.NewTable(f)
 	if err != nil {
@@ -125,9 +121,9 @@ type reader struct{ *csvfile.Table }
 
 // Bounds of the numbers of a measurement.
 const (
-	maxTokens = 1 << 30
-	maxMS     = 1e8
-	maxTime   = maxMS * time.Millisecond
+	MaxTokens = 1 << 30
+	MaxMillis = 1e8
+	maxTime   = MaxMillis * time.Millisecond
 )
 
 // device returns our name of a device kind for the name of a GPU in others' files: without maker, memory size and
@@ -171,9 +167,9 @@ func (r reader) phase() Phase {
 // stepRow adds the measured time of a step in the current row to s. Context is what each sequence had in its cache
 // before the step. Such tables have sums over the kernels of one device, which Kernels marks.
 func stepRow(s *Set, r reader) {
-	m := MeasuredStep{InstanceKey: r.place(), Phase: r.phase(), Batch: r.WholeNumber("batch", 1, maxTokens), Context: r.Number("context_tokens", 0, maxTokens), Elapsed: r.Time("latency_ms", maxTime)}
+	m := MeasuredStep{InstanceKey: r.place(), Phase: r.phase(), Batch: r.WholeNumber("batch", 1, MaxTokens), Context: r.Number("context_tokens", 0, MaxTokens), Elapsed: r.Time("latency_ms", maxTime)}
 	if m.Phase == Prefill {
-		m.Tokens = r.WholeNumber("new_tokens_per_seq", 1, maxTokens)
+		m.Tokens = r.WholeNumber("new_tokens_per_seq", 1, MaxTokens)
 		m.Context = max(0, m.Context-float64(m.Tokens)) // the file includes the new tokens
 	}
 	put(&s.Kernels, m.InstanceKey, true)
@@ -188,21 +184,20 @@ func put[K comparable, V any](m *map[K]V, key K, value V) {
 	(*m)[key] = value
 }
 
-// splitwiseRow adds the measured time of a step in the current row to s, of a file with the columns of the
-// Splitwise data set.
-func splitwiseRow(s *Set, r reader) {
-	m := MeasuredStep{InstanceKey: r.place(), Phase: r.phase(), Batch: r.WholeNumber("batch", 1, maxTokens), Elapsed: r.Time("latency_ms", maxTime)}
+// phaseRow adds the measured time of a phase in the current row to s: of a prompt, or of a token of the answer.
+func phaseRow(s *Set, r reader) {
+	m := MeasuredStep{InstanceKey: r.place(), Phase: r.phase(), Batch: r.WholeNumber("batch", 1, MaxTokens), Elapsed: r.Time("latency_ms", maxTime)}
 	if m.Phase == Prefill {
-		m.Tokens = r.WholeNumber("input_tokens", 1, maxTokens)
+		m.Tokens = r.WholeNumber("input_tokens", 1, MaxTokens)
 	} else {
-		m.Context = r.Number("mean_context_tokens", 0, maxTokens)
+		m.Context = r.Number("mean_context_tokens", 0, MaxTokens)
 	}
 	s.Steps = append(s.Steps, m)
 }
 
 // wholeRow adds a row that gives the time of whole requests: prompts and answers of the same length, in one batch.
 func wholeRow(s *Set, r reader) {
-	m := MeasuredStep{InstanceKey: r.place(), Phase: WholeStep, Batch: r.WholeNumber("batch", 1, maxTokens), Tokens: r.WholeNumber("input_len_eq_output_len", 1, maxTokens)}
+	m := MeasuredStep{InstanceKey: r.place(), Phase: WholeStep, Batch: r.WholeNumber("batch", 1, MaxTokens), Tokens: r.WholeNumber("input_len_eq_output_len", 1, MaxTokens)}
 	m.Engine, m.Output = r.Text("framework"), m.Tokens
 	m.Elapsed = r.Time("e2e_latency_s", maxTime)
 	s.Steps = append(s.Steps, m)
@@ -216,7 +211,7 @@ func servingRow(s *Set, r reader) {
 	if r.Text(batchColumn) == "" && r.Text("batch") != "" {
 		batchColumn = "batch"
 	}
-	m := MeasuredStep{InstanceKey: r.place(), Phase: WholeStep, Batch: r.WholeNumber(batchColumn, 1, maxTokens), Tokens: r.WholeNumber("input_tokens", 1, maxTokens), Output: r.WholeNumber("output_tokens", 1, maxTokens)}
+	m := MeasuredStep{InstanceKey: r.place(), Phase: WholeStep, Batch: r.WholeNumber(batchColumn, 1, MaxTokens), Tokens: r.WholeNumber("input_tokens", 1, MaxTokens), Output: r.WholeNumber("output_tokens", 1, MaxTokens)}
 	m.Engine = r.Text("framework")
 	for _, column := range []string{"precision", "pp", "attn_dp", "moe_ep"} { // another layout counts as another engine
 		text := r.Text(column)
@@ -242,7 +237,7 @@ func servingRow(s *Set, r reader) {
 }
 
 func partialRow(s *Set, r reader) {
-	m := MeasuredStep{InstanceKey: r.place(), Phase: Partial, Batch: r.WholeNumber("num_tokens", 1, maxTokens), Elapsed: time.Duration(r.Number("dense_ms_all_layers", 0, maxMS)*1e6 + 0.5)}
+	m := MeasuredStep{InstanceKey: r.place(), Phase: Partial, Batch: r.WholeNumber("num_tokens", 1, MaxTokens), Elapsed: time.Duration(r.Number("dense_ms_all_layers", 0, MaxMillis)*1e6 + 0.5)}
 	put(&s.Kernels, m.InstanceKey, true)
 	s.Steps = append(s.Steps, m)
 }
@@ -250,7 +245,7 @@ func partialRow(s *Set, r reader) {
 // fittedRow adds a row with a formula for step times, of which the file gives the coefficients a (ms), b and c.
 // Decoding has two formulas: up to a threshold of sequences, and above it. Times are in milliseconds.
 func fittedRow(s *Set, r reader) {
-	f := FittedSteps{InstanceKey: r.place(), Threshold: r.WholeNumber("decode_batch_threshold", 0, maxTokens), A: r.Number("a_ms", -maxMS, maxMS), B: r.Number("b", -maxMS, maxMS), C: r.Number("c", -maxMS, maxMS)}
+	f := FittedSteps{InstanceKey: r.place(), Threshold: r.WholeNumber("decode_batch_threshold", 0, MaxTokens), A: r.Number("a_ms", -MaxMillis, MaxMillis), B: r.Number("b", -MaxMillis, MaxMillis), C: r.Number("c", -MaxMillis, MaxMillis)}
 	f.Engine = r.Text("engine")
 	switch phase := r.Text("phase"); phase {
 	case "prefill":
@@ -267,7 +262,7 @@ func fittedRow(s *Set, r reader) {
 func capacityRow(s *Set, r reader) {
 	model := r.Text("model")
 	model = model[strings.LastIndex(model, "/")+1:]
-	if tokens, pp := r.WholeNumber("max_num_tokens", 0, maxTokens), r.WholeNumber("pp", 1, 1024); pp == 1 {
+	if tokens, pp := r.WholeNumber("max_num_tokens", 0, MaxTokens), r.WholeNumber("pp", 1, 1024); pp == 1 {
 		put(&s.KV, InstanceKey{Model: model, TensorParallel: r.WholeNumber("tp", 1, 1024)}, int64(tokens))
 	}
 }

@@ -79,7 +79,7 @@ func ReadMeta(in io.Reader, name string, kvTokens int64) (*Meta, error) {
 		path  string
 		value int64
 	}{{"kv_cache.num_gpu_blocks", m.KVTokens}, {"kv_cache.block_size", int64(m.Block)}, {"engine_kwargs.max_num_seqs", int64(m.Sequences)}, {"engine_kwargs.max_num_batched_tokens", int64(m.Budget)}} {
-		if c.value < 1 || c.value > maxTokens {
+		if c.value < 1 || c.value > MaxTokens {
 			return nil, &document.Error{File: name, Path: c.path, Found: fmt.Sprintf("the number %d", c.value), Expected: "a positive number, as the server reported it"}
 		}
 	}
@@ -135,7 +135,7 @@ func (r *ServedRequest) check() string {
 		}
 	}
 	switch {
-	case r.Prompt < 1 || r.Output < 1 || r.Prompt > maxTokens || r.Output > maxTokens:
+	case r.Prompt < 1 || r.Output < 1 || r.Prompt > MaxTokens || r.Output > MaxTokens:
 		return fmt.Sprintf("%d tokens in, %d out", r.Prompt, r.Output)
 	case r.FirstTokenAt < r.QueuedAt || r.LastTokenAt < r.FirstTokenAt:
 		return fmt.Sprintf("queued at %g, first token at %g, last at %g", r.QueuedAt, r.FirstTokenAt, r.LastTokenAt)
@@ -179,7 +179,7 @@ func requestRows(f *csvfile.File) ([]ServedRequest, error) {
 	err = t.EachRow(func() error {
 		second := func(column string) float64 { return t.Number(column, -1e12, 1e12) }
 		s := ServedRequest{
-			ID: t.Text("request"), Prompt: t.WholeNumber("input_tokens", 1, maxTokens), Output: t.WholeNumber("output_tokens", 1, maxTokens),
+			ID: t.Text("request"), Prompt: t.WholeNumber("input_tokens", 1, MaxTokens), Output: t.WholeNumber("output_tokens", 1, MaxTokens),
 			QueuedAt: second("queued_s"), ScheduledAt: second("scheduled_s"), FirstTokenAt: second("first_token_s"), LastTokenAt: second("last_token_s"),
 		}
 		if problem := s.check(); problem != "" {

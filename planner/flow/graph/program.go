@@ -35,7 +35,7 @@ type excludedPath struct {
 	solution *solution
 }
 
-// program is the mixed-integer program of docs/methods.md with its variables. Rates are in units of
+// program is the mixed-integer program of docs/methods/flow.md with its variables. Rates are in units of
 // maxFactor, and in each module of the rate that visits it.
 type program struct {
 	problem       *problem

@@ -10,7 +10,7 @@ import (
 	"inferplan/planner/flow/scaling"
 )
 
-// The rule that the table is made for (docs/methods.md): a decision per second, rises that exceed three
+// The rule that the table is made for (docs/methods/flow.md): a decision per second, rises that exceed three
 // standard deviations of the noise, rates that are wrong by 5 %.
 const (
 	decisionInterval = time.Second

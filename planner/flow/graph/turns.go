@@ -241,7 +241,7 @@ func (x *program) addTimeShare(u, l, k int, name string) milp.Var {
 	return timeShare
 }
 
-// addSharedDevices adds, for every time-shared pool, the number of devices on which modules take turns (G in docs/methods.md), with rows
+// addSharedDevices adds, for every time-shared pool, the number of devices on which modules take turns (G in docs/methods/flow.md), with rows
 // for their time and memory; addTimeShare adds what models take of both. Their time sums to that of all these devices. Every one of the
 // devices holds all models that take turns, so their memory is limited by that of one device. A pool without such devices has -1 for all
 // three. So has every pool if missing devices are counted, because each model then has a device of its own.

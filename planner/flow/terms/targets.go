@@ -12,7 +12,7 @@ import (
 
 // The values of the option algorithm.
 const (
-	AlgorithmPaths  = "paths"  // for graphs: the method of docs/methods.md
+	AlgorithmPaths  = "paths"  // for graphs: the method of docs/methods/flow.md
 	AlgorithmShares = "shares" // for workflows: devices are divided by demand, and keep the models that they hold
 )
 

@@ -14,7 +14,7 @@ import (
 // Rates of configurations are rounded to the grid. Rounded down, the covers carry at least what they say:
 // bundles are made of these. Rounded up, the covers cost no more than the model's part of any plan: that gives a
 // bound. If the covers of all models at a throughput cost more than all devices are worth, no plan has that
-// throughput (docs/methods.md, "Many models").
+// throughput (docs/methods/pool.md, "Why no plan is better than the bound").
 
 // coverTable holds the covers of one model, by the rate that they carry, in steps of a grid.
 type coverTable struct {

@@ -26,7 +26,7 @@ type Solution struct {
 }
 
 // masterProgram is the linear program over some templates, the restricted master of column generation. In
-// methods.md's words, with x_t the rate through template t and c_tk its devices of pool k per request/s:
+// the words of docs/methods/pool.md, with x_t the rate through template t and c_tk its devices of pool k per request/s:
 //
 //	max θ   s.t.  Σ_{t of d} x_t >= w_d θ  (all d),  Σ_t c_tk x_t <= N_k  (all k)
 //

@@ -2,6 +2,7 @@ package running
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -19,8 +20,11 @@ import (
 // given, which is the largest that runs, and of each stage the device, the share, the places and the blocks. A stage
 // without blocks is the whole model. Nothing is kept back, unless the options or the workload say so. It returns an
 // error if a model of the workload does not run, or runs where the profile does not say what it costs.
-func Adopt(in *kind.Problem, run *kind.SolveRun, observed []formats.Deployed) (*kind.Outcome, error) {
-	adopted := *in
+func Adopt(_ context.Context, in *kind.Problem, run *kind.SolveRun, deployment *kind.Observed) (*kind.Outcome, error) {
+	if len(deployment.Servers) > 0 {
+		return nil, in.FieldError("workload", "models", "models that run by themselves", "language models with classes of requests (llm): what runs are servers of these", "")
+	}
+	adopted, observed := *in, deployment.Deployment
 	if err := setOptions(&adopted, run, observed); err != nil {
 		return nil, err
 	}

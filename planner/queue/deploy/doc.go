@@ -11,6 +11,8 @@
 //   - Structure: which items share a pool. A search tries several.
 //   - Run: one simulation of arrivals. Score: the outcomes of some runs. A run is broken off once so many
 //     requests are late that the layout cannot hold.
+//   - Fleet: the instances of a plan on their devices. One goes on in another fleet if it need not start
+//     anew; the devices of the others move.
 //   - Judge group: classes that are judged together, by one figure (whole answer, TTFT or TPOT).
 //   - Penalty: the late requests of a pool, weighed by how many are allowed. A search makes it smaller.
 //   - Backlog: the requests in the system. If it grows during a run, the layout does not hold for long.
@@ -43,5 +45,7 @@
 //	suffice.go         whether all devices together keep them
 //	highest.go         the most requests in time, or the highest rates, on all devices
 //	workbound.go       bounds by work: what no order and no assignment exceeds
+//	servers.go         instances that run: the problem for them, and their judging as they stand
+//	fleet.go           which of them go on in another plan, and the plans that are near
 //	firstrequests.go   the first requests of a plan, to form groups of them
 package deploy

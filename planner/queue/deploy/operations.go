@@ -57,11 +57,14 @@ func (p *Estimators) choosePreemption() {
 // lack for that.
 func (p *Estimators) planOperations(q *formats.QueuePlan) []formats.QueueOperation {
 	var operations []formats.QueueOperation
+	isListed := func(o *formats.QueueOperation) bool {
+		return slices.ContainsFunc(operations, func(other formats.QueueOperation) bool { return other.Model == o.Model && other.Device == o.Device })
+	}
 	for m := range p.problem.Models {
 		for k := range p.problem.Kinds {
 			instance := p.problem.Models[m].ByKind[k]
 			isDeployed := func(in formats.QueueInstance) bool {
-				return in.Device == p.problem.Kinds[k].Device && slices.Contains(in.Models, p.problem.Models[m].Name)
+				return in.Device == p.problem.Kinds[k].Device && in.TensorParallel == p.problem.Kinds[k].TP && slices.Contains(in.Models, p.problem.Models[m].Name)
 			}
 
 			// Only models and kinds that the plan has.
@@ -89,7 +92,9 @@ func (p *Estimators) planOperations(q *formats.QueuePlan) []formats.QueueOperati
 			if instance.Loads == nil || instance.Loads.SleepUS == 0 && instance.Loads.WakeUS == 0 {
 				operation.Lacks = append(operation.Lacks, "warm_start")
 			}
-			operations = append(operations, operation)
+			if !isListed(&operation) { // servers on another number of these devices may run the model, too
+				operations = append(operations, operation)
+			}
 		}
 	}
 	return operations

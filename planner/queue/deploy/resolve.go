@@ -20,6 +20,24 @@ var sequenceCaps = []int{8, 12, 16, 24, 32, 48, 64}
 // and more work hardly changes their order.
 const searchWork = 3000
 
+// capsWith returns the numbers of concurrent sequences that instances choose from, rising: with those of a plan that runs, if it has more
+// than any of them, since its servers may go on.
+func capsWith(running *formats.Plan) []int {
+	caps := slices.Clone(sequenceCaps)
+	if running == nil || formats.QueueOf(running) == nil {
+		return caps
+	}
+	for _, in := range formats.QueueOf(running).Instances {
+		for _, n := range in.Sequences {
+			if n > sequenceCaps[len(sequenceCaps)-1] {
+				caps = append(caps, n)
+			}
+		}
+	}
+	slices.Sort(caps)
+	return slices.Compact(caps)
+}
+
 // resolver reads a problem from documents.
 type resolver struct {
 	problem *Problem
@@ -39,11 +57,20 @@ const (
 // parallelism (devices that run a model together) that the pools can have. Within a search every pool has one,
 // because estimators belong to a model on a kind of servers.
 func Resolve(in *kind.Problem, run *kind.SolveRun) ([]*Search, error) {
+	r, err := readProblem(in, run)
+	if err != nil {
+		return nil, err
+	}
+	return r.newSearches()
+}
+
+// readProblem reads the problem from the documents, without the kinds of servers.
+func readProblem(in *kind.Problem, run *kind.SolveRun) (*resolver, error) {
 	if err := in.CheckPresent(); err != nil {
 		return nil, err
 	}
 	p := &Problem{
-		Caps: sequenceCaps, Runs: minRuns + int(math.Round(surplusRuns*in.ReservedMisses)), Seed: in.Seed, Arrivals: in.Workload.Arrivals,
+		Caps: capsWith(in.RunningPlan), Runs: minRuns + int(math.Round(surplusRuns*in.ReservedMisses)), Seed: in.Seed, Arrivals: in.Workload.Arrivals,
 		SearchWork: searchWork, Surplus: in.ReservedMisses, WarmModels: in.Values.WholeNumber("warm-models"), Effort: in.Values.WholeNumber("effort"),
 	}
 	r := &resolver{problem: p, input: in, run: run, llm: formats.LLMOf(in.Workload)}
@@ -67,7 +94,7 @@ func Resolve(in *kind.Problem, run *kind.SolveRun) ([]*Search, error) {
 		return nil, err
 	}
 	r.setPolicy()
-	return r.newSearches()
+	return r, nil
 }
 
 // resolveModels reads into the problem those models of the workload that some class asks for, with their measurements in the profile. A
@@ -389,17 +416,43 @@ func (r *resolver) newSearches() ([]*Search, error) {
 // form one server. A pool with size 0 runs nothing. If some model runs on no such server, or an SLO cannot be kept on an idle one, it
 // returns an error.
 func (r *resolver) newSearch(tps []int) (*Search, error) {
-	problem := *r.problem
-	problem.Models, problem.Kinds = slices.Clone(r.problem.Models), nil
+	var kinds []Kind
 	for i, tp := range tps {
 		if tp > 0 {
-			k := Kind{Pool: i, Device: r.problem.Pools[i].Device, TP: tp, MaxInstances: r.problem.Pools[i].Count / tp, Price: float64(tp)}
-			if r.input.Values.Word("objective") == "cost" {
-				k.Price = float64(tp) * r.problem.Pools[i].USDPerHour
-			}
-			problem.Kinds = append(problem.Kinds, k)
+			kinds = append(kinds, r.kindOf(i, tp))
 		}
 	}
+	problem, err := r.problemOn(kinds)
+	if err != nil {
+		return nil, err
+	}
+
+	// Refuse SLOs that even an idle server misses, and limit the number of instances.
+	if err := checkIdleSLOs(problem); err != nil {
+		return nil, err
+	}
+	s := NewSearch(problem)
+	if err := r.limitInstances(s); err != nil {
+		return nil, err
+	}
+	s.Estimators.choosePreemption()
+	return s, nil
+}
+
+// kindOf returns the kind of servers on tp devices of a pool each.
+func (r *resolver) kindOf(pool, tp int) Kind {
+	k := Kind{Pool: pool, Device: r.problem.Pools[pool].Device, TP: tp, MaxInstances: r.problem.Pools[pool].Count / tp, Price: float64(tp)}
+	if r.input.Values.Word("objective") == "cost" {
+		k.Price = float64(tp) * r.problem.Pools[pool].USDPerHour
+	}
+	return k
+}
+
+// problemOn returns the problem with some kinds of servers, and with the measured costs of the models on them. If some
+// model runs on none of them, it returns an error.
+func (r *resolver) problemOn(kinds []Kind) (*Problem, error) {
+	problem := *r.problem
+	problem.Models, problem.Kinds = slices.Clone(r.problem.Models), kinds
 
 	// Find the instances of each model. It must run on some kind.
 	for m := range problem.Models {
@@ -421,15 +474,5 @@ func (r *resolver) newSearch(tps []int) (*Search, error) {
 				"the cluster has "+kind.DeviceNames(r.problem.Pools)+": measure the model there, or add its devices to the cluster")
 		}
 	}
-
-	// Refuse SLOs that even an idle server misses, and limit the number of instances.
-	if err := checkIdleSLOs(&problem); err != nil {
-		return nil, err
-	}
-	s := NewSearch(&problem)
-	if err := r.limitInstances(s); err != nil {
-		return nil, err
-	}
-	s.Estimators.choosePreemption()
-	return s, nil
+	return &problem, nil
 }

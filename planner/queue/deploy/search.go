@@ -14,7 +14,8 @@ type Search struct {
 	Estimators   *Estimators
 	Plans        *PlanWriter
 	Trials       *Trials
-	useClassCaps bool // the run-time policy obeys caps of classes
+	useClassCaps bool                // the run-time policy obeys caps of classes
+	byFactor     map[float64]*Search // at multiples of the rates, see JudgeAt
 }
 
 // NewSearch returns a search for layouts of a problem that has tried nothing yet, with its estimators of

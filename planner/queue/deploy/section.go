@@ -29,6 +29,18 @@ func (p *PlanWriter) Deployment(items []int) []formats.Deployed {
 // of a single pool has only the items of that pool.
 func (p *PlanWriter) Section(l *Layout, items []int) (*formats.QueuePlan, error) {
 	q := &formats.QueuePlan{}
+	nextDevice := make([]int, len(p.problem.Pools))
+	for i := range l.Pools {
+		if err := p.addInstances(q, &l.Pools[i], nextDevice, items); err != nil {
+			return nil, err
+		}
+	}
+	return q, p.completeSection(q, items)
+}
+
+// completeSection adds to a section with instances alone what they serve: the given items as classes, their models, the memory of the
+// hosts, the operations on evicted requests and loads, and the estimators of request times.
+func (p *PlanWriter) completeSection(q *formats.QueuePlan, items []int) error {
 	for _, i := range items {
 		q.Classes = append(q.Classes, p.planClass(i))
 	}
@@ -36,16 +48,8 @@ func (p *PlanWriter) Section(l *Layout, items []int) (*formats.QueuePlan, error)
 		q.Models = append(q.Models, p.planProfile(m))
 	}
 	q.Hosts = p.planHosts(items)
-
-	// Place the instances of all pools, then describe operations and estimators.
-	nextDevice := make([]int, len(p.problem.Pools))
-	for i := range l.Pools {
-		if err := p.addInstances(q, &l.Pools[i], nextDevice, items); err != nil {
-			return nil, err
-		}
-	}
 	q.Operations = p.estimators.planOperations(q)
-	return q, p.addEstimates(q, l)
+	return p.addEstimates(q)
 }
 
 // planClass returns item i as a class of the plan: its model, rate and SLO, and the lengths of its requests.
@@ -90,12 +94,19 @@ func (p *PlanWriter) planHosts(items []int) []formats.QueueHost {
 		serverBytes += int64(p.problem.WarmModels-len(sizes)) * sizes[0]
 	}
 
-	// A host has the memory for all servers of its node.
+	// A host has the memory for all servers of its node, of the smallest servers if they differ.
 	var hosts []formats.QueueHost
 	for k := range p.problem.Kinds {
-		if devicesPerNode := p.problem.Pools[p.problem.Kinds[k].Pool].WithDefaults().PerNode; serverBytes > 0 {
-			hosts = append(hosts, formats.QueueHost{Device: p.problem.Kinds[k].Device, MemoryBytes: serverBytes * int64(max(1, devicesPerNode/p.problem.Kinds[k].TP))})
+		device, devicesPerNode := p.problem.Kinds[k].Device, p.problem.Pools[p.problem.Kinds[k].Pool].WithDefaults().PerNode
+		if serverBytes == 0 {
+			continue
 		}
+		bytes := serverBytes * int64(max(1, devicesPerNode/p.problem.Kinds[k].TP))
+		if h := document.First(hosts, func(h *formats.QueueHost) bool { return h.Device == device }); h != nil {
+			h.MemoryBytes = max(h.MemoryBytes, bytes)
+			continue
+		}
+		hosts = append(hosts, formats.QueueHost{Device: device, MemoryBytes: bytes})
 	}
 	return hosts
 }
@@ -156,33 +167,59 @@ func (p *PlanWriter) classCaps(x *Pool, items, models []int) []formats.ClassCap 
 	return caps
 }
 
-// addEstimates adds to plan q an estimator of request times for each model on each kind of servers that runs it, and another one for mega
-// prompts (many times longer than the median) where there are enough of them. If several pools run a model there with different caps
-// (concurrent sequences), the cap of the pool with the most instances counts.
-func (p *PlanWriter) addEstimates(q *formats.QueuePlan, l *Layout) error {
+// addEstimates adds to plan q an estimator of request times for each model on each kind of devices that runs it, and another one for mega
+// prompts (many times longer than the median) where there are enough of them. If the instances there differ in their devices or in their
+// caps (concurrent sequences), those count of which there are the most.
+func (p *PlanWriter) addEstimates(q *formats.QueuePlan) error {
 	for m := range p.problem.Models {
-		for k := range p.problem.Kinds {
-			maxCount, sequences := 0, 0
-			for i := range l.Pools {
-				x := &l.Pools[i]
-				if x.Counts[k] > maxCount && p.problem.Models[m].ByKind[k] != nil && slices.Contains(p.problem.ModelsOf(x.Items), m) {
-					maxCount, sequences = x.Counts[k], x.Caps[k][m]
-				}
-			}
-			if maxCount == 0 {
+		name := p.problem.Models[m].Name
+		for i := range p.problem.Pools {
+			kind, sequences := p.commonServer(q, name, p.problem.Pools[i].Device)
+			if kind < 0 {
 				continue
 			}
-			estimators, err := p.estimators.estimateFor(m, k, sequences)
+			estimators, err := p.estimators.estimateFor(m, kind, sequences)
 			if err != nil {
 				return err
 			}
-			q.Estimates = append(q.Estimates, planEstimate(estimators.rct, p.problem.Models[m].Name, p.problem.Kinds[k].Device, 0))
+			q.Estimates = append(q.Estimates, planEstimate(estimators.rct, name, p.problem.Kinds[kind].Device, 0))
 			if estimators.mega != nil {
-				q.Estimates = append(q.Estimates, planEstimate(estimators.mega, p.problem.Models[m].Name, p.problem.Kinds[k].Device, estimators.megaTokens))
+				q.Estimates = append(q.Estimates, planEstimate(estimators.mega, name, p.problem.Kinds[kind].Device, estimators.megaTokens))
 			}
 		}
 	}
 	return nil
+}
+
+// commonServer returns the kind of servers and the cap (concurrent sequences) that the most instances of a model on a kind of devices
+// have in plan q, the first of equals. If none runs the model there, the kind is -1.
+func (p *PlanWriter) commonServer(q *formats.QueuePlan, model, device string) (kind, sequences int) {
+	type sort struct{ kind, sequences int }
+	var sorts []sort
+	var counts []int
+	for i := range q.Instances {
+		in := &q.Instances[i]
+		m := slices.Index(in.Models, model)
+		if in.Device != device || m < 0 {
+			continue
+		}
+		s := sort{p.problem.kindOf(in), in.Sequences[m]}
+		k := slices.Index(sorts, s)
+		if k < 0 {
+			k, sorts, counts = len(sorts), append(sorts, s), append(counts, 0)
+		}
+		counts[k]++
+	}
+	if len(sorts) == 0 {
+		return -1, 0
+	}
+	most := sorts[slices.Index(counts, slices.Max(counts))]
+	return most.kind, most.sequences
+}
+
+// kindOf returns the kind of servers that an instance is of, or -1 if the problem has none such.
+func (p *Problem) kindOf(in *formats.QueueInstance) int {
+	return slices.IndexFunc(p.Kinds, func(k Kind) bool { return k.Device == in.Device && k.TP == in.TensorParallel })
 }
 
 // Plan returns a plan of the layout for some items (classes of requests for a model), complete enough to be simulated. Without arrivals
@@ -192,6 +229,11 @@ func (p *PlanWriter) Plan(l *Layout, items []int) (*formats.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	return p.planOf(q, items), nil
+}
+
+// planOf returns the plan of a section, complete enough to be simulated.
+func (p *PlanWriter) planOf(q *formats.QueuePlan, items []int) *formats.Plan {
 	arrivals := p.problem.Arrivals
 	if arrivals == nil {
 		arrivals = &formats.Arrivals{Process: "poisson"}
@@ -199,5 +241,5 @@ func (p *PlanWriter) Plan(l *Layout, items []int) (*formats.Plan, error) {
 	return &formats.Plan{
 		Format: formats.FormatPlan, Kind: formats.PlanQueue, Seed: p.problem.Seed, Pools: p.problem.Pools, Deployment: p.Deployment(items), Section: q,
 		Policy: p.problem.Policy, Arrivals: arrivals,
-	}, nil
+	}
 }

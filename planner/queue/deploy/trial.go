@@ -91,11 +91,20 @@ func (p *Trials) simulate(ctx context.Context, l *Layout, items []int, runCount 
 		return s, nil
 	}
 
-	// The runs are simulated concurrently, and their outcomes added up.
 	sc, err := p.scenario(l, items)
 	if err != nil {
 		return Score{}, err
 	}
+	sum, err := p.simulateRuns(ctx, sc, items, runCount, searchWork)
+	if err == nil {
+		p.scores[key] = sum
+	}
+	return sum, err
+}
+
+// simulateRuns simulates a scenario in runCount runs, concurrently, and returns the sum of their outcomes. items are those of the scenario
+// (classes of requests for a model). searchWork is as in simulate.
+func (p *Trials) simulateRuns(ctx context.Context, sc *sim.Scenario, items []int, runCount int, searchWork int64) (Score, error) {
 	scores, errs := make([]Score, runCount), make([]error, runCount)
 	var wg sync.WaitGroup
 	for run := range runCount {
@@ -109,7 +118,6 @@ func (p *Trials) simulate(ctx context.Context, l *Layout, items []int, runCount 
 	for run := range scores {
 		sum.add(&scores[run])
 	}
-	p.scores[key] = sum
 	return sum, nil
 }
 
@@ -161,6 +169,11 @@ func (p *Trials) scenario(l *Layout, items []int) (*sim.Scenario, error) {
 	if err != nil {
 		return nil, err
 	}
+	return p.scenarioOf(plan)
+}
+
+// scenarioOf returns the simulator's input for a plan, with the seed and the length of the search's runs.
+func (p *Trials) scenarioOf(plan *formats.Plan) (*sim.Scenario, error) {
 	simScenario, err := sim.NewScenario(plan)
 	if err != nil {
 		return nil, err

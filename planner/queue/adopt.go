@@ -1,0 +1,141 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"inferplan/formats"
+	"inferplan/formats/document"
+	"inferplan/planner/kind"
+	"inferplan/planner/queue/deploy"
+	"inferplan/solver/milp"
+)
+
+// adoptServers returns the outcome of servers that run, as if a search had found them, judged by simulation at the rates of the workload.
+// Its objective is the goodput, whatever the options say: what runs has a price, but need not keep the SLOs.
+func adoptServers(ctx context.Context, in *kind.Problem, run *kind.SolveRun, observed *kind.Observed) (*kind.Outcome, error) {
+	if len(observed.Deployment) > 0 {
+		return nil, in.FieldError("workload", "llm", "language models with classes of requests", "models that run by themselves (models): what runs are no servers of language models", "")
+	}
+	if err := in.Values.Set("objective", "goodput"); err != nil {
+		return nil, err
+	}
+	var list []formats.QueueInstance
+	for i := range observed.Servers {
+		server, err := withinLimits(in, run, &observed.Servers[i])
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, *server)
+	}
+	search, instances, err := deploy.ResolveServers(in, run, list)
+	if err != nil {
+		return nil, err
+	}
+	for i := range observed.Servers {
+		limitMemory(in, run, search, &observed.Servers[i])
+		warnContext(run, search, &observed.Servers[i])
+	}
+
+	// Judge the servers as they stand.
+	result, err := search.JudgeAt(ctx, instances, 1, max(search.Problem.Runs, 1), 0)
+	if err != nil {
+		return nil, err
+	}
+	s := &queuePlanner{input: in, run: run, objective: "goodput", goal: deploy.GoalGoodput, sense: milp.Maximize}
+	outcome, err := s.serversOutcome(search, instances, result, result.Goodput, math.NaN())
+	if err != nil {
+		return nil, err
+	}
+	outcome.StoppedBy, outcome.Objective.Basis = milp.StoppedByWork, formats.BasisSimulation
+	return outcome, nil
+}
+
+// withinLimits returns the instance of a server with at most as many sequences as the profile's measurements reach to and a plan may state.
+// If these are fewer, it warns.
+func withinLimits(in *kind.Problem, run *kind.SolveRun, server *kind.Server) (*formats.QueueInstance, error) {
+	limited := server.QueueInstance
+	limited.Sequences = append([]int{}, server.Sequences...)
+	if limited.TensorParallel < 1 || len(limited.Sequences) != len(limited.Models) {
+		return nil, fmt.Errorf("%s: found %d devices and sequences for %d of %d models, expected devices, and sequences for each model", server.Label, limited.TensorParallel, len(limited.Sequences), len(limited.Models))
+	}
+	for k, name := range limited.Models {
+		_, costs := in.Profile.LLMOn(name, limited.Device, limited.TensorParallel)
+		if costs != nil && costs.Sequences > 0 && limited.Sequences[k] > costs.Sequences {
+			run.Warn("%s: up to %d sequences of %s run at once, and the profile was measured with up to %d: planned with these", server.Label, limited.Sequences[k], name, costs.Sequences)
+			limited.Sequences[k] = costs.Sequences
+		}
+	}
+	return &limited, nil
+}
+
+// limitMemory lowers the KV capacity of the models of a server to what its options leave, if that is less than the profile's: a capacity
+// that they set, or the memory of its devices less the weights, which is more than the server gets, because it needs some for itself.
+// Servers of a model on as many devices of a kind share the lowest capacity, since a plan states one.
+func limitMemory(in *kind.Problem, run *kind.SolveRun, search *deploy.Search, server *kind.Server) {
+	for _, name := range server.Models {
+		profile, costs := in.Profile.LLMOn(name, server.Device, server.TensorParallel)
+		if costs == nil || !slices.ContainsFunc(search.Problem.Models, func(m deploy.Model) bool { return m.Name == name }) {
+			continue
+		}
+		tokens, perToken, devices := costs.KVTokens, profile.KVBytesPerToken, int64(server.TensorParallel)
+		if server.KVTokens > 0 {
+			tokens = min(tokens, server.KVTokens)
+		}
+		if server.KVBytes > 0 && perToken > 0 {
+			tokens = min(tokens, server.KVBytes*devices/perToken)
+		}
+		device := document.First(in.Profile.Devices, func(d *formats.ProfileDevice) bool { return d.Device == server.Device })
+		if server.MemoryShare > 0 && perToken > 0 && device != nil && device.MemoryBytes > 0 {
+			tokens = min(tokens, (int64(server.MemoryShare*float64(device.MemoryBytes))*devices-profile.WeightBytes)/perToken)
+		}
+		if tokens < costs.KVTokens {
+			run.Warn("%s: its options leave memory for at most %d tokens of %s, and the profile has %d: planned with the lower", server.Label, max(tokens, 1), name, costs.KVTokens)
+			search.LimitKV(name, &server.QueueInstance, max(tokens, 1))
+		}
+	}
+}
+
+// warnContext warns of classes whose requests may be longer than a server takes: it refuses these, and the plan counts them as served.
+func warnContext(run *kind.SolveRun, search *deploy.Search, server *kind.Server) {
+	if server.ContextTokens == 0 {
+		return
+	}
+	for i := range search.Problem.Items {
+		item := &search.Problem.Items[i]
+		c, name := &search.Problem.Classes[item.Class], search.Problem.Models[item.Model].Name
+		longest := c.Prompt.MaxTokens() + c.Output.MaxTokens()
+		for _, m := range server.Models {
+			if m == name && longest > server.ContextTokens {
+				run.Warn("%s: requests of %s have up to %d tokens, and the server takes %d: it refuses longer ones, which the plan counts as served",
+					server.Label, strconv.Quote(formats.ModelClass{Model: name, Class: c.Name}.String()), longest, server.ContextTokens)
+			}
+		}
+	}
+}
+
+// serversOutcome returns instances as the parts of a plan, with what their runs showed. bound is NaN if it is not known.
+func (s *queuePlanner) serversOutcome(search *deploy.Search, instances []formats.QueueInstance, result *deploy.ServersResult, value, bound float64) (*kind.Outcome, error) {
+	section, err := search.Plans.ServersSection(instances)
+	if err != nil {
+		return nil, err
+	}
+	if result.BacklogGrows {
+		s.run.Warn("what waits grows at these rates: the work is more than the instances do, so attainments are those of %v of arrivals and fall after that", search.Trials.Span())
+	}
+	for i := range section.Instances {
+		for _, model := range section.Instances[i].Models {
+			_, costs := s.input.Profile.LLMOn(model, section.Instances[i].Device, section.Instances[i].TensorParallel)
+			s.run.WarnInstance(model, costs)
+		}
+	}
+	writeAttainments(section, search, &result.Score)
+	s.run.Assume("fleets were judged by simulation: %d runs of %v of arrivals each, classes pooled over their models; plan simulate repeats the runs of the plan", max(search.Problem.Runs, 1), search.Trials.Span())
+	return &kind.Outcome{
+		Algorithm: s.input.Values.Word("algorithm"), Values: s.input.Values, Sense: s.sense, Pools: search.Problem.Pools, Deployment: search.Plans.Deployment(search.Problem.AllItems()), Section: section,
+		Objective: kind.BoundedObjective(s.objective, s.sense, value, bound), Policy: search.Problem.Policy,
+	}, nil
+}

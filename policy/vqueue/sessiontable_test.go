@@ -1,0 +1,103 @@
+package vqueue
+
+import (
+	"testing"
+
+	"inferplan/policy"
+)
+
+// oneInstance returns the table of sessions of an instance with 10,000 tokens of KV memory.
+func oneInstance() (*sessionTable, *instance) {
+	tables := &policy.Tables{
+		Kinds: []string{"a"}, Networks: make([]policy.Network, 2), Models: []policy.Model{{NumPipelines: 1}, {FirstPipeline: 1, NumPipelines: 1}}, Pipelines: []policy.Pipeline{{}, {Network: 1}},
+		Devices: []policy.Device{{Instance: 0}}, Resident: [][]int32{{0}}, Instances: []policy.Instance{{MaxSequences: 4, KVTokens: 10_000}},
+	}
+	fleet := newInstanceFleet(tables, &Tables{RCT: make([]RCT, 4), MegaTokens: make([]int32, 2)}, servingOperations{})
+	return &sessionTable{fleet: fleet}, &fleet.instances[0]
+}
+
+// turn runs a request of a session from its start to its answer.
+func (t *sessionTable) turn(session int64, number, prompt, answer int32) {
+	r := &request{session: session, promptTokens: prompt}
+	t.noteStart(number, r)
+	t.noteAnswer(number, r, answer)
+}
+
+// TestPrefixTokens: a context is there after its answer, until others have used up the memory, the memory is lost, or the instance cannot
+// serve the session.
+func TestPrefixTokens(t *testing.T) {
+	table, instance := oneInstance()
+	next := &request{session: 5, promptTokens: 3000}
+	expect := func(step string, tokens int32) {
+		t.Helper()
+		queueIndex, got := table.prefixOf(next)
+		if got != tokens || (queueIndex >= 0) != (tokens > 0) {
+			t.Errorf("%s: queue %d has %d tokens, expected %d", step, queueIndex, got, tokens)
+		}
+	}
+	expect("nothing known", 0)
+	first := &request{session: 5, promptTokens: 1500}
+	table.noteStart(0, first)
+	expect("the first turn runs", 0)
+	table.noteAnswer(0, first, 500)
+	expect("the first turn is answered", 2000)
+	next.promptTokens = 1800
+	expect("a shorter prompt", 1799)
+	next.promptTokens = 3000
+
+	// Others become free later. A session that goes on takes only what it has grown by.
+	table.turn(6, 1, 5000, 1000)
+	expect("another session", 2000)
+	table.turn(6, 2, 6500, 500)
+	expect("it goes on", 2000)
+	table.turn(7, 3, 2000, 0)
+	expect("a third one", 1000)
+	instance.reservedKVTokens = 700
+	expect("a request runs", 300)
+	instance.reservedKVTokens = 2000
+	expect("more run", 0)
+	instance.reservedKVTokens = 0
+
+	// The instance is down, has another network, or has lost its memory.
+	instance.isDeviceLost = true
+	expect("the device is lost", 0)
+	instance.isDeviceLost = false
+	next.model = 1
+	expect("another network", 0)
+	next.model = 0
+	expect("as before", 1000)
+	instance.memoryEpoch++
+	expect("the network came anew", 0)
+
+	// An answer to an earlier turn does not end the latest one.
+	second, third := &request{session: 5, promptTokens: 100}, &request{session: 5, promptTokens: 100}
+	table.noteStart(4, second)
+	table.noteStart(5, third)
+	table.noteAnswer(4, second, 1)
+	expect("the latest turn runs", 0)
+}
+
+// TestSessionsTakePlaces: of more sessions than the table has entries, the latest are known.
+func TestSessionsTakePlaces(t *testing.T) {
+	table, instance := oneInstance()
+	const count = 10 * sessionSets * sessionWays
+	for session := int64(1); session <= count; session++ {
+		table.turn(session, int32(session), 1, 0)
+	}
+	if len(table.entries) != sessionSets*sessionWays {
+		t.Errorf("%d entries", len(table.entries))
+	}
+	instance.freedTokens = 0
+	known := 0
+	for session := int64(count); session > count-1000; session-- {
+		if table.find(session) != nil {
+			known++
+		}
+	}
+	if known < 990 || table.find(1) != nil {
+		t.Errorf("%d of the latest 1000 sessions are known, the first: %v", known, table.find(1))
+	}
+	if n := testing.AllocsPerRun(100, func() { table.turn(3, 1, 10, 10) }); n > 0 {
+		t.Errorf("%g allocations for a turn", n)
+	}
+}
