@@ -15,9 +15,10 @@ help: ## this list
 setup: ## HiGHS, ONNX Runtime, models and headers below third_party/ (idempotent)
 	@CUDA=$(CUDA) third_party/setup.sh
 
+# The tag leaves out what gonum.org/v1/plot has for PDF, TeX, EPS and bitmaps.
 build: setup ## bin/plan
 	@mkdir -p bin
-	go build -o bin/plan ./cmd/plan
+	go build -tags minimal -o bin/plan ./cmd/plan
 
 llama: ## a server of language models and small models in third_party/llama (20 s, no root)
 	@scripts/llama-setup.sh

@@ -276,9 +276,10 @@ func historySection(s *served.State) (Section, error) {
 
 // agoTicks returns ticks for the ages of samples, five or six of them, down to every 10 seconds.
 func agoTicks(samples []served.Sample) (ticks []plot.Tick) {
-	span := 0.0
-	if len(samples) > 0 {
-		span = samples[0].AgeS
+	newest, span := 0.0, 0.0 // the age of the newest sample, which stands for now, and the time from the oldest to it
+	if n := len(samples); n > 0 {
+		newest = samples[n-1].AgeS
+		span = samples[0].AgeS - newest
 	}
 	step := 10.0
 	for _, longer := range []float64{30, 60, 120} {
@@ -294,7 +295,7 @@ func agoTicks(samples []served.Sample) (ticks []plot.Tick) {
 		case age > 0:
 			label = fmt.Sprintf("-%.0f min", age/60)
 		}
-		ticks = append(ticks, picture.Tick(-age, label))
+		ticks = append(ticks, picture.Tick(-newest-age, label))
 	}
 	return ticks
 }

@@ -55,7 +55,7 @@ licence_of() {
 }
 
 # The modules, and the folders of the packages that are linked: a package may carry a licence of its own.
-GOFLAGS=-buildvcs=false GOWORK=off GOPROXY=off GOOS=linux GOARCH=amd64 CGO_ENABLED=1 go list -deps \
+GOFLAGS='-buildvcs=false -tags=minimal' GOWORK=off GOPROXY=off GOOS=linux GOARCH=amd64 CGO_ENABLED=1 go list -deps \
   -f '{{with .Module}}{{if not .Main}}{{.Path}}|{{.Version}}|{{.Dir}}{{end}}{{end}}|{{.Dir}}' ./cmd/plan ./bench/gpu > "$work/packages" ||
   fail "the modules are not all in the module cache; go mod download fetches them"
 grep -v '^|' "$work/packages" | sort -u > "$work/linked"

@@ -18,7 +18,7 @@ out=dist/$name.part
 rm -rf "$out" && mkdir -p "$out/licenses"
 
 say "building plan"
-go build -trimpath -ldflags '-s -w -linkmode external -extldflags "-static-libstdc++ -static-libgcc"' -o "$out/plan" ./cmd/plan
+go build -trimpath -tags minimal -ldflags '-s -w -linkmode external -extldflags "-static-libstdc++ -static-libgcc"' -o "$out/plan" ./cmd/plan
 if ldd "$out/plan" | grep -E 'libstdc\+\+|libgcc_s|libhighs'; then
   fail "plan still needs the libraries above at run time"
 fi
