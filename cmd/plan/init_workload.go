@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -109,6 +110,9 @@ const (
 	starterOutput = 200
 )
 
+// Of a starter workload of language models, a server that runs so many sequences at once answers twice the rate.
+const starterSequences = 8
+
 // starterInstance returns the first instance of a language model whose KV capacity is known, without which no plan is
 // made, or the first one.
 func starterInstance(m *formats.LLMProfile) (in *formats.LLMInstance, isComplete bool) {
@@ -116,8 +120,8 @@ func starterInstance(m *formats.LLMProfile) (in *formats.LLMInstance, isComplete
 	return &m.Instances[max(i, 0)], i >= 0
 }
 
-// textStarter returns a commented workload of the language models whose KV capacity is known, each at a tenth of the
-// rate of one request after the other.
+// textStarter returns a commented workload of the language models whose KV capacity is known. The rate of all together
+// is half of what the slowest of them answers that runs starterSequences sequences at once, or as many as it can.
 func textStarter(llms []formats.LLMProfile) string {
 	// Choose the models, and lengths that fit into the memory of all.
 	var names, incomplete []string
@@ -137,14 +141,24 @@ func textStarter(llms []formats.LLMProfile) string {
 		note = "# Left out, because the profile lacks their KV capacity (kv_tokens): " + strings.Join(incomplete, ", ") + "\n"
 	}
 
-	// Find how long a request takes on the slowest.
-	slowest := time.Millisecond
+	// Find how long a request takes alone on the slowest server, and the least rate of a server that runs several at once.
+	slowest, leastRPS := time.Millisecond, math.Inf(1)
 	for _, in := range instances {
 		budget := int32(in.TokenBudget)
 		if budget == 0 {
 			budget = starterPrompt
 		}
+		sequences := min(starterSequences, in.KVTokens/(prompt+output))
+		if in.Sequences > 0 {
+			sequences = min(sequences, int64(in.Sequences))
+		}
+		sequences = max(1, sequences)
+		residence := in.Iteration.ResidenceTime(int32(sequences), float64(prompt), float64(output), budget)
 		slowest = max(slowest, in.Iteration.ResidenceTime(1, float64(prompt), float64(output), budget))
+		leastRPS = min(leastRPS, float64(sequences)/max(residence, time.Millisecond).Seconds())
+	}
+	if len(instances) == 0 {
+		leastRPS = 0
 	}
 	return fmt.Sprintf(workloadHead+`llm:
   models: [%s]  # language models of the profile
@@ -157,5 +171,5 @@ func textStarter(llms []formats.LLMProfile) string {
     output: {distribution: fixed, mean: %d}
 # plan import workload makes this from a trace of requests.
 arrivals: {process: poisson}
-`, strings.Join(names, ", "), note, document.Duration(roundUp(5*slowest)), 0.1*float64(len(names))/slowest.Seconds(), prompt, output)
+`, strings.Join(names, ", "), note, document.Duration(roundUp(5*slowest)), 0.5*leastRPS, prompt, output)
 }

@@ -26,3 +26,12 @@ func FormatMillis(d time.Duration) string {
 	}
 	return strconv.FormatFloat(v, 'f', 1, 64)
 }
+
+// ShortDuration writes a duration with three digits for a sentence, as 64.9ms.
+func ShortDuration(d time.Duration) string {
+	unit := time.Duration(1)
+	for d.Abs() >= 1000*unit {
+		unit *= 10
+	}
+	return d.Round(unit).String()
+}

@@ -108,7 +108,7 @@ func durationText(d document.Micros) string {
 	if d == 0 {
 		return "not known"
 	}
-	return d.D().String()
+	return document.ShortDuration(d.D())
 }
 
 // groupLines returns a line on the plan's first request groups (requests of one model and class that are scheduled as one): how many
@@ -127,5 +127,5 @@ func groupLines(q *formats.QueuePlan) []string {
 		}
 		lastEnd = max(lastEnd, g.CompletionUS)
 	}
-	return []string{fmt.Sprintf("first groups: %d of %d requests, the last expected to end after %v; %d end after their most urgent deadline", len(q.Groups), requests, lastEnd.D(), lateGroups)}
+	return []string{fmt.Sprintf("first groups: %d of %d requests, the last expected to end after %v; %d end after their most urgent deadline", len(q.Groups), requests, document.ShortDuration(lastEnd.D()), lateGroups)}
 }
