@@ -55,7 +55,7 @@ func (s schemaField) definition() string {
 
 // units are the units that the ends of fields' names stand for.
 var units = []struct{ end, unit string }{
-	{"_usd_per_hour", "US dollars an hour"}, {"_us", "µs"}, {"_ns", "ns"}, {"_bytes", "bytes"}, {"_rps", "requests/s"}, {"_qps", "requests/s"}, {"_gbps", "1e9 bytes/s"},
+	{"_usd_per_hour", "US dollars an hour"}, {"_us", "µs"}, {"_ns", "ns"}, {"_bytes", "bytes"}, {"_rps", "requests/s"}, {"_qps", "requests/s"},
 	{"_gflops", "1e9 operations/s"}, {"_mhz", "MHz"}, {"_tokens", "tokens"}, {"_seconds", "s"},
 }
 

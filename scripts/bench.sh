@@ -41,7 +41,7 @@ e2e-llm     | llama build     | -                              | scripts/e2e-llm
 openai      | openai          | -                              | env INFERPLAN_OPENAI=$PWD/third_party/openai go test -count=1 -v -run TestOpenAIClients ./executor/completions | the front end for text under OpenAI's own clients
 page        | chromium        | -                              | env INFERPLAN_CHROMIUM=$PWD/third_party/chromium go test -count=1 -v -run InBrowser ./executor ./pages | the page of a server, and those of reports, in a headless Chromium
 shots       | chromium        | -                              | node third_party/chromium/shots.mjs | screenshots of pages at two widths, bright and dark: ARGS='FOLDER PAGE.html...'
-screenshots | build chromium  | -                              | scripts/screenshots.sh | the pictures of pages that documents show, into docs/pictures
+screenshots | build chromium  | -                              | scripts/screenshots.sh bench/fewcolours | the pictures of pages that documents show, into docs/pictures
 alerts      | -               | -                              | scripts/alerts.sh | the alert rules of examples/grafana by the packages behind promtool check rules
 race        | setup           | -                              | scripts/test.sh race | every test under the race detector, an hour for all (PKGS)
 pure        | -               | -                              | scripts/test.sh pure | tests that need neither native libraries nor set-up

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Takes the pictures of pages that documents show, into docs/pictures: the page of a server while it serves a small plan under load
 # (live.png), and the page of a report of the same run against its simulation (report.png). The plan is of pools, from testdata, and
-# runs last as its profile says, so that no model is needed. `make bench NAME=screenshots` calls it.
+# runs last as its profile says, so that no model is needed. `make bench NAME=screenshots` calls it, with the program
+# bench/fewcolours.
 # SHOTS_DURATION, SHOTS_LOAD and SHOTS_PORT change what is done.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 plan=$root/bin/plan
+fewcolours=$(realpath "$1")
 . "$root/scripts/ready.sh"
 duration=${SHOTS_DURATION:-150s}
 load=${SHOTS_LOAD:-0.3}
@@ -39,6 +41,5 @@ driver=''
 
 "$plan" report promised.json measured.json --plan plan.json --html report.html
 node "$root/third_party/chromium/picture.mjs" "file://$work/report.html" "$pictures/report.png" 925
-cd "$root"
-go run ./bench/fewcolours "$pictures/live.png" "$pictures/report.png"
+"$fewcolours" "$pictures/live.png" "$pictures/report.png"
 ls -l "$pictures"

@@ -107,8 +107,7 @@ func runPage(t *testing.T, root string, page documentedPage) {
 	cmd.Stdout, cmd.Stderr = output, output
 	err = cmd.Run()
 	if cmd.Process != nil {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
-		time.AfterFunc(3*time.Second, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+		endGroup(cmd.Process.Pid)
 	}
 	if state := cmd.ProcessState; state != nil {
 		t.Logf("%.1f s of CPU", (state.UserTime() + state.SystemTime()).Seconds())
@@ -116,6 +115,20 @@ func runPage(t *testing.T, root string, page documentedPage) {
 	if err != nil {
 		text, _ := os.ReadFile(output.Name())
 		t.Errorf("%v, after:\n%s", err, text[max(0, len(text)-4000):])
+	}
+}
+
+// endGroup ends the processes of a group, which a script that failed leaves, and returns once they are gone.
+func endGroup(group int) {
+	_ = syscall.Kill(-group, syscall.SIGTERM)
+	for tries := range 100 {
+		if err := syscall.Kill(-group, 0); err != nil {
+			return
+		}
+		if tries == 30 {
+			_ = syscall.Kill(-group, syscall.SIGKILL)
+		}
+		time.Sleep(100 * time.Millisecond)
 	}
 }
 
@@ -140,7 +153,7 @@ func freePorts(t *testing.T) (ports pagePorts) {
 }
 
 // serverFunctions are shell functions about the server of a page, whose process is $server: until_ready waits until it
-// answers that it is ready, and fails if it has ended; end_server ends it, if there is one.
+// answers that it is ready, and fails if it has ended; end_server ends it, if there is one, and fails if it does not end well.
 const serverFunctions = `
 server=
 until_ready() {
@@ -158,7 +171,10 @@ until_ready() {
   return 1
 }
 end_server() {
-  if [ -n "$server" ]; then kill "$server"; wait "$server" || true; fi
+  if [ -z "$server" ]; then return; fi
+  kill "$server"
+  wait "$server"
+  server=
 }
 `
 
@@ -183,6 +199,7 @@ func pageScript(page documentedPage, ports pagePorts) (script string, runs bool)
 			}
 		}
 	}
+	b.WriteString("end_server\n")
 	return b.String(), runs
 }
 

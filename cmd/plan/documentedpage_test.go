@@ -56,7 +56,7 @@ func documentedPages(root string) ([]documentedPage, error) {
 		if err != nil {
 			return nil, err
 		}
-		if name == filepath.Join("docs", "not-run.md") {
+		if name == filepath.Join("docs", "not-run.md") || strings.HasPrefix(filepath.ToSlash(name), "docs/reference/") {
 			continue
 		}
 		text, err := os.ReadFile(path)
@@ -77,6 +77,7 @@ var (
 	fence       = regexp.MustCompile("^ *```")
 	blockMarker = regexp.MustCompile(`^ *<!-- ([^:>]*): *(.*?) *-->$`)
 	planLine    = regexp.MustCompile(`^    (\$ )?plan `)
+	command     = regexp.MustCompile(`(?m)^(\$ )?plan [a-z]+ [^ ].*$`)
 )
 
 // pageBlocks returns the blocks of code of a page. It returns an error for a block without a language, for a marker
@@ -111,6 +112,9 @@ func pageBlocks(text string) (blocks []pageBlock, err error) {
 		}
 		if block.language == "" {
 			fail(i, "found a block without a language, expected ```sh for commands, ```text for what they print")
+		}
+		if m := command.FindString(block.text); m != "" && block.language != "sh" {
+			fail(i, "found the command %q in a block ```%s, expected ```sh", m, block.language)
 		}
 		// Read the markers on the lines before a block of commands.
 		for k := i - 1; k >= 0 && block.language == "sh"; k-- {
@@ -268,6 +272,7 @@ func TestBadBlocksAreFound(t *testing.T) {
 		"<!-- given: a -->\n\n" + block:                             "before no block",
 		"<!-- given: a -->\n```text\nx\n```\n":                      "before no block",
 		"```\nplan version\n```\n":                                  "without a language",
+		"```text\nplan solve --slo 1s\n```\n":                       "found the command",
 		"```sh\nplan version\n":                                     "no end",
 		"Run it:\n\n    plan version\n":                             "indented command",
 		"<!-- not run: needs root -->\n<!-- given: a -->\n" + block: "",
