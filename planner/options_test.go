@@ -54,7 +54,7 @@ func TestOptionsOfOtherMethodsAreRefused(t *testing.T) {
 			switch name {
 			case "margin":
 				have = "the method pool or flow only"
-			case "effort":
+			case "effort", "max-moved":
 				have = "the method pool or queue only"
 			}
 			err := refusalOf(t, in, Options{Values: map[string]any{name: value}})
@@ -106,7 +106,7 @@ func TestFromOnACascade(t *testing.T) {
 	running := &formats.Plan{Kind: formats.PlanGear, Section: &formats.GearPlan{}}
 	for _, in := range []Inputs{workloadOnly(threeSizes(1)), threeSizes(1)} {
 		in.RunningPlan = running
-		if err := refusalOf(t, in, Options{}); err.Path != "--from" || !strings.Contains(err.Expected, "the method pool only") {
+		if err := refusalOf(t, in, Options{}); err.Path != "--from" || !strings.Contains(err.Expected, "the method pool or queue only") {
 			t.Errorf("from: %v", err)
 		}
 	}
