@@ -146,6 +146,7 @@ func (l *languageReader) serverOf(w *workload, s *llmcommand.Settings, d podDevi
 	server := &kind.Server{
 		QueueInstance: formats.QueueInstance{Device: d.kind, TensorParallel: s.TensorParallel, Model: model, Models: []string{model}, Sequences: []int{s.Sequences}, TokenBudget: s.TokenBudget, NoPrefixCache: s.NoPrefixCache},
 		Label:         w.String(), ContextTokens: s.ContextTokens, KVTokens: s.KVTokens, KVBytes: s.KVBytes, MemoryShare: s.MemoryShare,
+		OptionError: w.argumentsValue().fail,
 	}
 	if s.Priority {
 		server.Scheduling = formats.SchedulePriority
