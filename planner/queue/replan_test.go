@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -247,6 +248,27 @@ func TestReplannedPrice(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkReplan(t, in, few, plan, 1)
+}
+
+// If the time ends while plans are made anew, the fleet that runs and was judged stands.
+func TestInterruptedReplanKeepsWhatRuns(t *testing.T) {
+	in := documents()
+	in.RunningPlan = adopt(t, in, handmade("A100", 0, 48, "m13"), handmade("A100", 1, 48, "m7"), handmade("A10", 0, 16, "m7"))
+	opt := planner.Options{}
+	opt.Set("objective", "goodput")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	result, err := planner.Solve(ctx, in, opt, highs.Solver{}, func(p planner.Progress) {
+		if p.Phase == "simulating fleets" {
+			cancel()
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if checkReplan(t, in, in.RunningPlan, result.Plan, 0); !(result.Plan.Objective.Value > 0) {
+		t.Errorf("objective %+v", result.Plan.Objective)
+	}
 }
 
 // A plan of another kind is no beginning.
