@@ -140,9 +140,11 @@ func checkLLMs(c *document.Checker, list []LLMProfile, devices map[string]int, f
 const (
 	maxLLMBytes       = 1 << 50
 	maxTensorParallel = 1 << 10
-	maxSequences      = 1 << 20
 	maxTokens         = 1 << 30
 )
+
+// MaxSequences is the largest number of sequences at once that a document may state.
+const MaxSequences = 1 << 20
 
 // check reports to c what is wrong with a profile's figures of an LLM server on one device kind: the times of an
 // iteration, the tokens that its KV cache holds, its limits, and the errors of the fit behind the times.

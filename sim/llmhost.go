@@ -116,8 +116,8 @@ func (instance *hostedInstance) runNetwork(tables *policy.Tables, deviceIndex, n
 }
 
 // dispatch hands a batch, which is one sequence of tokens, to its instance (a simulated server of language models).
-// If the network is not loaded or the KV memory could never hold the sequence, the batch returns to the policy. It
-// implements host.
+// If the network is not loaded or the KV memory could never hold the sequence, the batch returns to the policy. If that of
+// no instance could, the run ends with an error. It implements host.
 func (h *llmHost) dispatch(batchSlot int32) {
 	deviceIndex := h.batches.hopAt(batchSlot, 0).Device
 	instance := &h.instances[deviceIndex]
@@ -152,6 +152,14 @@ func (h *llmHost) dispatch(batchSlot int32) {
 	newSequence := llm.Sequence{ID: batchSlot, Prompt: sequence.prompt, Output: sequence.output, Generated: sequence.generated, Priority: batch.tag, Session: sequence.session, InHostMemory: sequence.swapDevice == deviceIndex+1}
 	sequence.swapDevice = 0
 	if err := instance.simulation.Add(newSequence); err != nil {
+		// A policy asks again and again where a request is refused. One that no instance could hold would never end.
+		if tokens, capacity := int64(sequence.prompt)+int64(sequence.output), h.largestKV(instance.network); tokens > capacity {
+			h.loop.failRun(&document.Error{
+				Path: "queue.models", Found: fmt.Sprintf("a request for %s of %d tokens with its answer", h.tables.Models[h.loop.ledger.requests[h.loop.ledger.tasks.List[task].Req].model].Key(), tokens),
+				Expected: fmt.Sprintf("at most the %d tokens that the KV memory of an instance holds (kv_tokens)", capacity), Hint: "no instance could ever serve it: limit the lengths of requests, or plan with more memory",
+			})
+			return
+		}
 		h.returnBatch(batchSlot, deviceIndex, policy.ReturnRefused)
 		return
 	}
@@ -159,6 +167,17 @@ func (h *llmHost) dispatch(batchSlot int32) {
 		instance.startQueued = true
 		h.agenda.scheduleAfter(0, policy.NumEvents, agendaEntry{kind: iterationStartEntry, host: instanceHost, device: deviceIndex, epoch: instance.faultEpoch})
 	}
+}
+
+// largestKV returns how many tokens, in whole blocks, the KV memory of the largest instance holds that can run a network.
+func (h *llmHost) largestKV(network int32) (tokens int64) {
+	for i := range h.tables.Instances {
+		if server := h.tables.Instances[i].Server; server != nil {
+			blockTokens := max(1, int64(server.BlockTokens))
+			tokens = max(tokens, server.Costs[network].KVTokens/blockTokens*blockTokens)
+		}
+	}
+	return tokens
 }
 
 // sequenceOf returns the state of a task's sequence. The first dispatch of the task begins it. Its lengths come from

@@ -2,13 +2,16 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 	"inferplan/policy"
 	"inferplan/policy/balance"
@@ -102,6 +105,18 @@ func TestServersServeAsAlone(t *testing.T) {
 				t.Errorf("%+v, alone %+v", res.Tokens, counts)
 			}
 		})
+	}
+}
+
+// A request that no instance could ever hold ends the run with an error that names it, however often a policy would ask again.
+func TestServersRefuseWhatNeverFits(t *testing.T) {
+	tables := instanceTables(2, 640, 16, policy.Model{Name: "m", Class: "chat", SLO: 20 * time.Second})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_, err := Run(ctx, Config{Tables: tables, Policy: balance.New(tables), Source: arrivals.Slice([]arrivals.Request{{PromptTokens: 600, OutputTokens: 40}, {PromptTokens: 600, OutputTokens: 41}})})
+	wrong, ok := errors.AsType[*document.Error](err)
+	if !ok || wrong.Found != "a request for m/chat of 641 tokens with its answer" || !strings.Contains(wrong.Expected, "640 tokens") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -111,10 +111,16 @@ func (r *reader) model() string {
 	return model
 }
 
+// maxTokenBudget is the largest token budget that a plan states.
+const maxTokenBudget = 1 << 30
+
 // readLimits sets the limits of a server, with the defaults where it has no such option. What is assumed is noted.
 func (r *reader) readLimits(s *Settings, d defaults) {
 	p := r.program
 	s.Sequences, s.TokenBudget, s.ContextTokens = int(r.wholeNumber(p.Sequences)), int(r.wholeNumber(p.TokenBudget)), int(r.wholeNumber(p.Context))
+	if s.TokenBudget > maxTokenBudget {
+		r.fail(p.TokenBudget[0], strconv.Itoa(s.TokenBudget), fmt.Sprintf("at most %d", maxTokenBudget))
+	}
 	_, isUnified := values(r.words, p.KVUnified)
 	if p.sharedContext && s.ContextTokens > 0 {
 		s.KVTokens = int64(s.ContextTokens)

@@ -60,6 +60,7 @@ func TestWrongOptionsAreRefused(t *testing.T) {
 		"vllm serve m --max-num-seqs 0":                `--max-num-seqs: found "0"`,
 		"vllm serve m --max-num-seqs 1e3":              `--max-num-seqs: found "1e3"`,
 		"vllm serve m --gpu-memory-utilization 1.5":    `--gpu-memory-utilization: found "1.5", expected a number above 0, up to 1`,
+		"vllm serve m --max-num-batched-tokens 1T":     "--max-num-batched-tokens: found 1099511627776, expected at most 1073741824",
 		"vllm serve m -pp 2":                           "--pipeline-parallel-size: found 2, expected 1",
 		"vllm serve m --tensor-parallel-size --port=1": "--tensor-parallel-size: found nothing, expected a value",
 		"vllm serve m --lora-modules":                  "--lora-modules: found nothing, expected adapters",

@@ -132,9 +132,11 @@ func (d podDevices) count() int {
 
 // serverOf returns the server that a container runs, without its first device: its models are those of the profile.
 func (l *languageReader) serverOf(w *workload, s *llmcommand.Settings, d podDevices) (*kind.Server, error) {
-	if needed := s.TensorParallel * s.Copies; needed > d.count() {
-		return nil, w.argumentsValue().fail(fmt.Sprintf("%d devices for %d copies on %d each of %s", needed, s.Copies, s.TensorParallel, w), fmt.Sprintf("at most the %d of a pod", d.count()), "resources.limits say which devices a pod has")
-	} else if needed < d.count() {
+	needed := s.TensorParallel * s.Copies
+	if s.TensorParallel > d.count() || s.Copies > d.count() || needed > d.count() { // the product of great numbers is no count
+		return nil, w.argumentsValue().fail(fmt.Sprintf("%d copies on %d devices each of %s", s.Copies, s.TensorParallel, w), fmt.Sprintf("at most the %d devices of a pod", d.count()), "resources.limits say which devices a pod has")
+	}
+	if needed < d.count() {
 		l.notes = append(l.notes, fmt.Sprintf("%s uses %d of the %d devices of a pod: the others are idle in the plan", w, needed, d.count()))
 	}
 	model, err := l.modelOf(w, s)
@@ -144,6 +146,7 @@ func (l *languageReader) serverOf(w *workload, s *llmcommand.Settings, d podDevi
 	server := &kind.Server{
 		QueueInstance: formats.QueueInstance{Device: d.kind, TensorParallel: s.TensorParallel, Model: model, Models: []string{model}, Sequences: []int{s.Sequences}, TokenBudget: s.TokenBudget, NoPrefixCache: s.NoPrefixCache},
 		Label:         w.String(), ContextTokens: s.ContextTokens, KVTokens: s.KVTokens, KVBytes: s.KVBytes, MemoryShare: s.MemoryShare,
+		OptionError: w.argumentsValue().fail,
 	}
 	if s.Priority {
 		server.Scheduling = formats.SchedulePriority

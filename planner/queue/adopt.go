@@ -36,9 +36,12 @@ func adoptServers(ctx context.Context, in *kind.Problem, run *kind.SolveRun, obs
 		return nil, err
 	}
 	for i := range observed.Servers {
-		limitMemory(in, run, search, &observed.Servers[i])
+		if err := limitMemory(in, run, search, &observed.Servers[i]); err != nil {
+			return nil, err
+		}
 		warnContext(run, search, &observed.Servers[i])
 	}
+	limitSequences(run, search, instances)
 
 	// Judge the servers as they stand.
 	result, err := search.JudgeAt(ctx, instances, 1, max(search.Problem.Runs, 1), 0)
@@ -63,6 +66,10 @@ func withinLimits(in *kind.Problem, run *kind.SolveRun, server *kind.Server) (*f
 		return nil, fmt.Errorf("%s: found %d devices and sequences for %d of %d models, expected devices, and sequences for each model", server.Label, limited.TensorParallel, len(limited.Sequences), len(limited.Models))
 	}
 	for k, name := range limited.Models {
+		if limited.Sequences[k] > formats.MaxSequences {
+			run.Warn("%s: up to %d sequences of %s run at once, and a plan states up to %d: planned with these", server.Label, limited.Sequences[k], name, formats.MaxSequences)
+			limited.Sequences[k] = formats.MaxSequences
+		}
 		_, costs := in.Profile.LLMOn(name, limited.Device, limited.TensorParallel)
 		if costs != nil && costs.Sequences > 0 && limited.Sequences[k] > costs.Sequences {
 			run.Warn("%s: up to %d sequences of %s run at once, and the profile was measured with up to %d: planned with these", server.Label, limited.Sequences[k], name, costs.Sequences)
@@ -74,8 +81,9 @@ func withinLimits(in *kind.Problem, run *kind.SolveRun, server *kind.Server) (*f
 
 // limitMemory lowers the KV capacity of the models of a server to what its options leave, if that is less than the profile's: a capacity
 // that they set, or the memory of its devices less the weights, which is more than the server gets, because it needs some for itself.
-// Servers of a model on as many devices of a kind share the lowest capacity, since a plan states one.
-func limitMemory(in *kind.Problem, run *kind.SolveRun, search *deploy.Search, server *kind.Server) {
+// Servers of a model on as many devices of a kind share the lowest capacity, since a plan states one. If the weights or the longest request
+// of a model do not fit, it returns an error.
+func limitMemory(in *kind.Problem, run *kind.SolveRun, search *deploy.Search, server *kind.Server) error {
 	for _, name := range server.Models {
 		profile, costs := in.Profile.LLMOn(name, server.Device, server.TensorParallel)
 		if costs == nil || !slices.ContainsFunc(search.Problem.Models, func(m deploy.Model) bool { return m.Name == name }) {
@@ -90,11 +98,38 @@ func limitMemory(in *kind.Problem, run *kind.SolveRun, search *deploy.Search, se
 		}
 		device := document.First(in.Profile.Devices, func(d *formats.ProfileDevice) bool { return d.Device == server.Device })
 		if server.MemoryShare > 0 && perToken > 0 && device != nil && device.MemoryBytes > 0 {
-			tokens = min(tokens, (int64(server.MemoryShare*float64(device.MemoryBytes))*devices-profile.WeightBytes)/perToken)
+			available := int64(server.MemoryShare*float64(device.MemoryBytes)) * devices
+			if available <= profile.WeightBytes {
+				return server.Fail(fmt.Sprintf("%.1f GB of memory for %s of %s, a share of %v of %d x %s", 1e-9*float64(available), name, server.Label, server.MemoryShare, devices, server.Device),
+					fmt.Sprintf("more than the %.1f GB of its weights", 1e-9*float64(profile.WeightBytes)), "the share is of all memory of a device, with the weights")
+			}
+			tokens = min(tokens, (available-profile.WeightBytes)/perToken)
 		}
-		if tokens < costs.KVTokens {
-			run.Warn("%s: its options leave memory for at most %d tokens of %s, and the profile has %d: planned with the lower", server.Label, max(tokens, 1), name, costs.KVTokens)
-			search.LimitKV(name, &server.QueueInstance, max(tokens, 1))
+		if tokens >= costs.KVTokens {
+			continue
+		}
+		if _, longest := search.Problem.RequestTokens(name); tokens <= longest {
+			return server.Fail(fmt.Sprintf("KV memory of at most %d tokens for %s of %s", tokens, name, server.Label), fmt.Sprintf("more than the %d tokens of the longest request with its answer", longest),
+				"give the server more context or memory, or limit the lengths in the workload (max): a request that does not fit is never served")
+		}
+		run.Warn("%s: its options leave memory for at most %d tokens of %s, and the profile has %d: planned with the lower", server.Label, tokens, name, costs.KVTokens)
+		search.LimitKV(name, &server.QueueInstance, tokens)
+	}
+	return nil
+}
+
+// limitSequences lowers the sequences of instances to as many of the shortest requests as their KV memory holds. More never run at once.
+// If these are fewer, it warns.
+func limitSequences(run *kind.SolveRun, search *deploy.Search, instances []formats.QueueInstance) {
+	for i := range instances {
+		for k, name := range instances[i].Models {
+			shortest, _ := search.Problem.RequestTokens(name)
+			kvTokens := search.KVTokens(name, &instances[i])
+			most := int(min(max(kvTokens/max(shortest, 1), 1), formats.MaxSequences))
+			if kvTokens > 0 && instances[i].Sequences[k] > most {
+				run.Warn("%s on %d x %s: up to %d sequences may run at once, and the KV memory holds %d of the shortest requests: planned with these", name, instances[i].TensorParallel, instances[i].Device, instances[i].Sequences[k], most)
+				instances[i].Sequences[k] = most
+			}
 		}
 	}
 }

@@ -79,8 +79,11 @@ func (s *queuePlanner) replan(ctx context.Context, list []*deploy.Search, bounds
 		}
 	}
 
-	// The best fleet of all, near what runs.
+	// The best fleet of all, near what runs. If ctx ends before there is one, what runs stands, if it keeps the SLOs.
 	anew, err := s.bestLayout(ctx, list, bounds)
+	if err != nil && ctx.Err() != nil && before != nil && before.value.misses == 0 {
+		return r.outcome(ctx, before, before, devices, maxMoved)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -98,10 +101,10 @@ func (s *queuePlanner) replan(ctx context.Context, list []*deploy.Search, bounds
 	}
 	if targetMoves <= r.maxDevices && !r.isNearBound(best) {
 		judged, err := r.takeIfBetter(ctx, best, target)
-		if err != nil {
+		switch {
+		case err != nil && (ctx.Err() == nil || best == nil):
 			return nil, err
-		}
-		if judged != best && r.isWorthMoves(judged, best) {
+		case err == nil && judged != best && r.isWorthMoves(judged, best):
 			best = judged
 		}
 	}
@@ -244,11 +247,14 @@ func (r *replanner) confirmGoodput(ctx context.Context, best, before *judgedFlee
 	return chosen, running, nil
 }
 
-// outcome returns the chosen fleet as the parts of a plan, with what moves and what is gained.
+// outcome returns the chosen fleet as the parts of a plan, with what moves and what is gained. If ctx has ended, the goodput is not confirmed.
 func (r *replanner) outcome(ctx context.Context, best, before *judgedFleet, devices int, maxMoved float64) (*kind.Outcome, error) {
-	var err error
 	if r.goal == deploy.GoalGoodput && ctx.Err() == nil {
-		if best, before, err = r.confirmGoodput(ctx, best, before); err != nil {
+		chosen, running, err := r.confirmGoodput(ctx, best, before)
+		switch {
+		case err == nil:
+			best, before = chosen, running
+		case ctx.Err() == nil:
 			return nil, err
 		}
 	}
@@ -261,7 +267,7 @@ func (r *replanner) outcome(ctx context.Context, best, before *judgedFleet, devi
 			return nil, &kind.InfeasibleError{Constraint: "devices", RefutedBySimulation: true, Reason: "no fleet that moves so few devices keeps the SLOs of all classes at any rate that was tried"}
 		}
 	}
-	result, err := r.search.JudgeAt(ctx, best.fleet, factor, runs, 0)
+	result, err := r.search.JudgeAt(context.WithoutCancel(ctx), best.fleet, factor, runs, 0) // these runs end, and an interrupted search needs them
 	if err != nil {
 		return nil, err
 	}

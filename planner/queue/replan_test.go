@@ -1,6 +1,8 @@
 package queue_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -83,6 +85,35 @@ func TestLimitsOfServersAreAdopted(t *testing.T) {
 	plan = adopt(t, in, handmade("A100", 0, 64, "m7"), handmade("A100", 1, 64, "m13"))
 	if s := formats.QueueOf(plan).Instances[0].Sequences[0]; s != 32 || !strings.Contains(strings.Join(plan.Warnings, "\n"), "up to 64 sequences of m7 run at once, and the profile was measured with up to 32") {
 		t.Errorf("%d sequences, warnings %q", s, plan.Warnings)
+	}
+}
+
+// More sequences than the KV memory ever holds at once are planned as it holds them, however many an option names.
+func TestSequencesAreLimitedByMemory(t *testing.T) {
+	in := documents()
+	for _, sequences := range []int{1 << 20, 1 << 50} {
+		plan := adopt(t, in, handmade("A100", 0, sequences, "m7"), handmade("A100", 1, 64, "m13"))
+		if s := formats.QueueOf(plan).Instances[0].Sequences[0]; s < 300 || s > 200000 || !strings.Contains(strings.Join(plan.Warnings, "\n"), fmt.Sprintf("the KV memory holds %d of the shortest requests", s)) {
+			t.Errorf("%d of %d sequences, warnings %q", s, sequences, plan.Warnings)
+		}
+	}
+}
+
+// Servers whose options leave no memory for the weights, or for the longest request, are refused at the options.
+func TestServersWithoutMemoryAreRefused(t *testing.T) {
+	in := documents()
+	in.Profile.Devices = []formats.ProfileDevice{{Device: "A100", MemoryBytes: 40e9}}
+	for want, limit := range map[string]func(*kind.Server){
+		"deployment/m7: found KV memory of at most 2400 tokens for m7 of deployment/m7, expected more than the 2400 tokens of the longest request": func(s *kind.Server) { s.KVTokens = 2400 },
+		"found KV memory of at most 0 tokens": func(s *kind.Server) { s.KVBytes = 1 },
+		"found 12.0 GB of memory for m7 of deployment/m7, a share of 0.3 of 1 x A100, expected more than the 14.0 GB": func(s *kind.Server) { s.MemoryShare = 0.3 },
+	} {
+		m7 := handmade("A100", 0, 64, "m7")
+		limit(&m7)
+		_, err := planner.Adopt(t.Context(), in, planner.Options{}, &kind.Observed{Servers: []kind.Server{m7, handmade("A100", 1, 64, "m13")}})
+		if _, ok := errors.AsType[*document.Error](err); !ok || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
 	}
 }
 
@@ -217,6 +248,27 @@ func TestReplannedPrice(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkReplan(t, in, few, plan, 1)
+}
+
+// If the time ends while plans are made anew, the fleet that runs and was judged stands.
+func TestInterruptedReplanKeepsWhatRuns(t *testing.T) {
+	in := documents()
+	in.RunningPlan = adopt(t, in, handmade("A100", 0, 48, "m13"), handmade("A100", 1, 48, "m7"), handmade("A10", 0, 16, "m7"))
+	opt := planner.Options{}
+	opt.Set("objective", "goodput")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	result, err := planner.Solve(ctx, in, opt, highs.Solver{}, func(p planner.Progress) {
+		if p.Phase == "simulating fleets" {
+			cancel()
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if checkReplan(t, in, in.RunningPlan, result.Plan, 0); !(result.Plan.Objective.Value > 0) {
+		t.Errorf("objective %+v", result.Plan.Objective)
+	}
 }
 
 // A plan of another kind is no beginning.

@@ -118,6 +118,28 @@ func (p *Search) LimitKV(model string, in *formats.QueueInstance, tokens int64) 
 	}
 }
 
+// KVTokens returns the KV capacity of a model on the servers that an instance is of.
+func (p *Search) KVTokens(model string, in *formats.QueueInstance) int64 {
+	m := document.First(p.Problem.Models, func(m *Model) bool { return m.Name == model })
+	return m.ByKind[p.Problem.kindOf(in)].KVTokens
+}
+
+// RequestTokens returns how many tokens the shortest of the requests for a model has in its prompt, and the longest with its answer.
+func (p *Problem) RequestTokens(model string) (shortest, longest int64) {
+	shortest = math.MaxInt32
+	for i := range p.Items {
+		if p.Models[p.Items[i].Model].Name != model {
+			continue
+		}
+		c := &p.Classes[p.Items[i].Class]
+		longest = max(longest, int64(c.Prompt.MaxTokens())+int64(c.Output.MaxTokens()))
+		for _, r := range c.Sample {
+			shortest, longest = min(shortest, int64(r.Prompt)), max(longest, int64(r.Prompt)+int64(r.Output))
+		}
+	}
+	return shortest, longest
+}
+
 // ServersSection returns the queue section of the plan of instances as they stand, for all items.
 func (p *PlanWriter) ServersSection(instances []formats.QueueInstance) (*formats.QueuePlan, error) {
 	q := &formats.QueuePlan{Instances: slices.Clone(instances)}
