@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"html/template"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -76,7 +77,11 @@ func liveSentence(s *served.State) string {
 	rates := &s.Total.Window
 	over := fmt.Sprintf("In the last %.0f seconds", s.WindowS)
 	if rates.Attainment == nil {
-		return over + " nothing was asked for."
+		came := int(math.Round(rates.OfferedRPS * s.WindowS))
+		if came == 0 && s.OpenRequests == 0 {
+			return over + " nothing was asked for."
+		}
+		return fmt.Sprintf("%s %s came, and none ended; %d have no answer yet.", over, document.CountOf(came, "request"), s.OpenRequests)
 	}
 	var missed []string
 	for i := range s.Models {

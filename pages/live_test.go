@@ -154,12 +154,30 @@ func TestLivePageOfLargePlanIsSmall(t *testing.T) {
 // A server that has just started has a page, without lines over time.
 func TestLivePageOfNewServer(t *testing.T) {
 	s := liveState("pool", 1, 1)
-	s.Samples, s.Total.Window, s.Models[0].Window, s.DropsByReason = s.Samples[:1], served.Rates{}, served.Rates{}, nil
+	s.Samples, s.Total.Window, s.Models[0].Window, s.DropsByReason, s.OpenRequests = s.Samples[:1], served.Rates{}, served.Rates{}, nil, 0
 	p, err := pages.LivePage(s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if text := string(p.Markdown()); !strings.Contains(text, "nothing was asked for") || !strings.Contains(text, "nothing ended") || strings.Contains(text, "ten minutes") {
 		t.Errorf("the page of a new server is\n%s", text)
+	}
+}
+
+// While all requests still wait or run, the page does not say that nothing was asked for.
+func TestLivePageBeforeFirstAnswer(t *testing.T) {
+	for _, tc := range []struct {
+		offeredRPS float64
+		want       string
+	}{{.5, "30 requests came, and none ended; 32 have no answer yet"}, {0, "0 requests came, and none ended; 32 have no answer yet"}} {
+		s := liveState("queue", 1, 1)
+		s.Total.Window, s.Models[0].Window, s.OpenRequests = served.Rates{OfferedRPS: tc.offeredRPS}, served.Rates{OfferedRPS: tc.offeredRPS}, 32
+		p, err := pages.LivePage(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := string(p.Markdown()); !strings.Contains(text, tc.want) || strings.Contains(text, "nothing was asked for") {
+			t.Errorf("at %v rps the page lacks %q:\n%.300s", tc.offeredRPS, tc.want, text)
+		}
 	}
 }
