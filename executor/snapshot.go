@@ -17,16 +17,13 @@ func (x *Executor) snapshot() *live.Snapshot {
 	c := x.core.Load()
 	t := c.Tables
 	s := &live.Snapshot{Plan: c, Kind: c.Plan.Kind, Policy: c.Spec.Name, SHA: c.PlanSHA, Ready: x.Ready(), PlanAt: c.Loop.Epoch(), DeviceKinds: t.Kinds, Devices: make([]live.DeviceCount, len(t.Devices))}
-	read := func() {
+	c.Loop.ReadInRound(func() {
 		s.At, s.OpenRequests, s.Part = time.Now(), c.Ledger.Pending(), c.Answerer.Part()
 		for i := range t.Devices {
 			backend := c.Backends.BackendOf(int32(i))
 			s.Devices[i] = live.DeviceCount{Kind: t.Devices[i].Kind, Share: t.Devices[i].Share, Up: backend.IsUp(int32(i)), BusyTime: backend.BusyTime(int32(i))}
 		}
-	}
-	if !c.Loop.CallInRound(read) {
-		read() // after the last round nobody writes the counts any more
-	}
+	})
 	counts, total, startedAt := x.history.requestCounts()
 	s.ServerAt, s.Total, s.DropsByReason = startedAt, servedCounts(&total), map[string]int64{}
 	for reason, n := range total.dropped {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -171,5 +172,31 @@ func TestPageContinuesOverPlans(t *testing.T) {
 	}
 	if !slices.ContainsFunc(state.Events, func(e served.Event) bool { return strings.HasPrefix(e.Text, "plan switched, preload ") }) {
 		t.Errorf("the events are %+v", state.Events)
+	}
+}
+
+// A device is busy while a long run lasts, and not only once it has ended.
+func TestDeviceIsBusyDuringLongRun(t *testing.T) {
+	const infer = 2 * time.Second
+	x := open(t, onePlan(infer, 1, 1, patient), replayOptions(true))
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() {
+		resp, err := x.Infer(t.Context(), sample(x, 1))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		resp.Release()
+	})
+	for {
+		s := x.snapshot()
+		if s.Total.Completed > 0 {
+			t.Fatalf("the device was busy for %v until its run had ended", s.Devices[0].BusyTime)
+		}
+		if s.Devices[0].BusyTime > infer/10 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }

@@ -179,7 +179,8 @@ func (s *Sampler) stateAt(now *Snapshot) *served.State {
 	return state
 }
 
-// busyShare returns the share of a time in which a device was busy. Runs count when they end, and may have begun before.
+// busyShare returns the share of a time in which a device was busy, from 0 to 1: the time at which a run began and ended is known
+// exactly only once it has ended.
 func busyShare(busy, elapsed time.Duration) float64 {
 	if elapsed <= 0 {
 		return 0

@@ -95,10 +95,7 @@ func (g *groupGauges) Describe(ch chan<- *prometheus.Desc) {
 // It implements prometheus.Collector.
 func (g *groupGauges) Collect(ch chan<- prometheus.Metric) {
 	var s *served.Queue
-	read := func() { s = queueStateOf(g.c) }
-	if !g.c.Loop.CallInRound(read) {
-		read() // after the last round nobody writes the state any more
-	}
+	g.c.Loop.ReadInRound(func() { s = queueStateOf(g.c) })
 	if s == nil {
 		return
 	}
