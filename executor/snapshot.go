@@ -34,7 +34,7 @@ func (x *Executor) snapshot() *live.Snapshot {
 	for i, m := range c.ServedModels.Models {
 		model := &t.Models[i]
 		key := formats.ModelClass{Model: m.Name, Class: m.Class}
-		s.Models = append(s.Models, served.Model{ModelClass: key, PromisedRPS: model.RPS, SLOUS: document.Micros(m.Slo), PromisedAttainment: model.Percentile,
+		s.Models = append(s.Models, served.Model{Model: m.Name, Class: m.Class, PromisedRPS: model.RPS, SLOUS: document.Micros(m.Slo), PromisedAttainment: model.Percentile,
 			Waiting: m.Waiting.Load(), Running: m.Running.Load(), Counts: servedCounts(counts[key])})
 		s.PromisedRPS += model.RPS
 		s.Waiting += m.Waiting.Load()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -42,7 +43,9 @@ func TestEveryKindShowsItsPart(t *testing.T) {
 			t.Errorf("no plan of kind %s is served here", kind)
 			continue
 		}
-		s := openers[kind]().snapshot()
+		x := openers[kind]()
+		checkStateJSON(t, live.NewSampler(x.snapshot, &live.EventLog{}).State())
+		s := x.snapshot()
 		if s.Kind != kind || s.Part == nil || s.Part.PlanKind() != kind {
 			t.Errorf("a plan of kind %s shows %+v", kind, s.Part)
 			continue
@@ -52,6 +55,28 @@ func TestEveryKindShowsItsPart(t *testing.T) {
 		}
 		if len(s.Models) == 0 || len(s.Devices) == 0 || !slices.ContainsFunc(s.Devices, func(d live.DeviceCount) bool { return d.Up }) {
 			t.Errorf("kind %s: models %+v, devices %+v", kind, s.Models, s.Devices)
+		}
+	}
+}
+
+// stateKeys matches the keys of JSON with what stands before their values.
+var stateKeys = regexp.MustCompile(`"([^"]*)":(null)?`)
+
+// checkStateJSON expects keys of small letters and empty lists in the JSON of the state of a server that nobody has asked.
+func checkStateJSON(t *testing.T, state *served.State) {
+	t.Helper()
+	data, err := json.Marshal(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range stateKeys.FindAllStringSubmatch(string(data), -1) {
+		if key[1] != strings.ToLower(key[1]) || key[2] != "" && key[1] != "attainment" {
+			t.Errorf("kind %s: the state has %s", state.Kind, key[0])
+		}
+	}
+	for _, want := range []string{`"samples":[]`, `"events":[]`, `"models":[{"model":`} {
+		if !strings.Contains(string(data), want) {
+			t.Errorf("kind %s: the state lacks %s: %s", state.Kind, want, data)
 		}
 	}
 }

@@ -86,7 +86,7 @@ func liveSentence(s *served.State) string {
 	var missed []string
 	for i := range s.Models {
 		if promiseText(&s.Models[i]) == "missed" {
-			missed = append(missed, s.Models[i].String())
+			missed = append(missed, s.Models[i].Key().String())
 		}
 	}
 	verdict := "; every model that was asked for keeps its promise."
@@ -159,7 +159,7 @@ func liveModelSection(s *served.State) Section {
 	for i := range s.Models {
 		m := &s.Models[i]
 		if slices.Contains(shown, i) {
-			t.Rows = append(t.Rows, liveModelRow(m.String(), m))
+			t.Rows = append(t.Rows, liveModelRow(m.Key().String(), m))
 			continue
 		}
 		others.PromisedRPS += m.PromisedRPS
@@ -310,7 +310,7 @@ const narrowBar = .15
 
 // liveDeviceSection has a bar for each device, or for each kind of device if there are many.
 func liveDeviceSection(s *served.State) Section {
-	section := Section{Title: "Devices", Text: fmt.Sprintf("The share of the last %.0f seconds in which a device ran batches.", s.WindowS)}
+	section := Section{Title: "Devices", Text: fmt.Sprintf("The share of the last %.0f seconds in which a device ran batches.", s.DeviceWindowS)}
 	row := func(name string, kind int, busy float64, names string) DeviceRow {
 		text := fmt.Sprintf("%.0f %%", 100*busy)
 		label := ""

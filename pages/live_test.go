@@ -36,7 +36,7 @@ func liveState(kind string, models, devices int) *served.State {
 	share := func(v float64) *float64 { return &v }
 	at := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
 	s := &served.State{
-		At: at, Kind: kind, Policy: "reserve", PlanSHA256: strings.Repeat("ab12", 16), PlanAgeS: 61.4, UptimeS: 3723, Ready: true, OpenRequests: 4, WindowS: 60,
+		At: at, Kind: kind, Policy: "reserve", PlanSHA256: strings.Repeat("ab12", 16), PlanAgeS: 61.4, UptimeS: 3723, Ready: true, OpenRequests: 4, WindowS: 60, DeviceWindowS: 30,
 		Total: served.Model{
 			PromisedRPS: 120, Waiting: 3, Running: 1, Window: served.Rates{OfferedRPS: 90.5, AnsweredRPS: 89, InTimeRPS: 88, DroppedRPS: .5, Attainment: share(.9832)},
 			Counts: served.Counts{Requests: 5000, Completed: 4900, Late: 30, Dropped: 96},
@@ -46,7 +46,7 @@ func liveState(kind string, models, devices int) *served.State {
 		Part:   liveParts[kind],
 	}
 	for i := range models {
-		m := served.Model{ModelClass: formats.ModelClass{Model: fmt.Sprintf("model-%d", i)}, PromisedRPS: 120 / float64(models), SLOUS: document.Micros(200 * time.Millisecond), PromisedAttainment: .99}
+		m := served.Model{Model: fmt.Sprintf("model-%d", i), PromisedRPS: 120 / float64(models), SLOUS: document.Micros(200 * time.Millisecond), PromisedAttainment: .99}
 		if i%2 == 0 {
 			m.Window = served.Rates{OfferedRPS: 45, AnsweredRPS: 44, InTimeRPS: 44, Attainment: share(1)}
 		} else {

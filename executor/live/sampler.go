@@ -132,14 +132,14 @@ func (s *Sampler) currentState() *served.State {
 // stateAt returns the state at a snapshot.
 func (s *Sampler) stateAt(now *Snapshot) *served.State {
 	// Before the first sample, rates are since the start.
-	earliest := &Snapshot{At: now.ServerAt, Plan: now.Plan, Devices: make([]DeviceCount, len(now.Devices))}
+	earliest := &Snapshot{At: now.ServerAt}
 	if len(s.recent) > 0 {
 		earliest = s.recent[0]
 	}
 	elapsed := now.At.Sub(earliest.At)
 	state := &served.State{
 		At: now.At, Kind: now.Kind, Policy: now.Policy, PlanSHA256: now.SHA, PlanAgeS: now.At.Sub(now.PlanAt).Seconds(), UptimeS: now.At.Sub(now.ServerAt).Seconds(),
-		Ready: now.Ready, OpenRequests: now.OpenRequests, WindowS: elapsed.Seconds(), DropsByReason: now.DropsByReason, DeviceKinds: now.DeviceKinds,
+		Ready: now.Ready, Models: []served.Model{}, Devices: []served.Device{}, Samples: []served.Sample{}, OpenRequests: now.OpenRequests, WindowS: elapsed.Seconds(), DropsByReason: now.DropsByReason, DeviceKinds: now.DeviceKinds,
 		SampleInterval: Interval.Seconds(), Events: s.events.Newest(), Part: now.Part,
 		Total: served.Model{PromisedRPS: now.PromisedRPS, Waiting: now.Waiting, Running: now.Running, Window: now.Total.RatesSince(&earliest.Total, elapsed), Counts: now.Total},
 	}
@@ -147,29 +147,25 @@ func (s *Sampler) stateAt(now *Snapshot) *served.State {
 	// Models: counts that a model had at the beginning of the window are found by its name, as another plan may have come.
 	before := map[formats.ModelClass]served.Counts{}
 	for i := range earliest.Models {
-		before[earliest.Models[i].ModelClass] = earliest.Models[i].Counts
+		before[earliest.Models[i].Key()] = earliest.Models[i].Counts
 	}
 	for _, m := range now.Models {
-		counts := before[m.ModelClass]
+		counts := before[m.Key()]
 		m.Window = m.Counts.RatesSince(&counts, elapsed)
 		state.Models = append(state.Models, m)
 	}
 
-	// Devices: their counts begin with the plan.
-	first := 0
-	for first < len(s.recent) && s.recent[first].Plan != now.Plan {
-		first++
-	}
-	if first < len(s.recent) {
-		earliest = s.recent[first]
-	} else {
+	// Devices: their counts begin with the plan, and so does their window if the plan came after the window's begin.
+	if earliest.Plan != now.Plan {
 		earliest = &Snapshot{At: now.PlanAt, Devices: make([]DeviceCount, len(now.Devices))}
 	}
+	elapsed = now.At.Sub(earliest.At)
+	state.DeviceWindowS = elapsed.Seconds()
 	for i := range now.Devices {
 		d := &now.Devices[i]
 		state.Devices = append(state.Devices, served.Device{
 			Device: i, Kind: int(d.Kind), Share: int(max(d.Share, 1)), Up: d.Up,
-			Busy: busyShare(d.BusyTime-earliest.Devices[i].BusyTime, now.At.Sub(earliest.At)),
+			Busy: busyShare(d.BusyTime-earliest.Devices[i].BusyTime, elapsed),
 		})
 	}
 	for _, t := range s.samples {

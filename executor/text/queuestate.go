@@ -27,7 +27,7 @@ func queueStateOf(c *turn.Core) *served.Queue {
 		return nil
 	}
 	now := c.Loop.Now()
-	state := &served.Queue{Replans: served.Replans(p.Replans())}
+	state := &served.Queue{Replans: served.Replans(p.Replans()), Instances: []served.QueueInstance{}}
 	for _, q := range p.QueueViews() {
 		state.Instances = append(state.Instances, instanceStateOf(c, &q, now))
 	}
@@ -58,7 +58,7 @@ func (k *TextAnswers) Part() served.Part {
 	if state := queueStateOf(k.Core); state != nil {
 		return state
 	}
-	return &served.Queue{} // a policy without queues, such as a baseline
+	return &served.Queue{Instances: []served.QueueInstance{}} // a policy without queues, such as a baseline
 }
 
 // AddLengths adds /lengths, the tokens of answered requests, to the metrics server. inForce returns the core of the plan that
