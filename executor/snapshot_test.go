@@ -119,6 +119,26 @@ func TestServerShowsItsPage(t *testing.T) {
 			t.Errorf("POST %s: %d", path, resp.StatusCode)
 		}
 	}
+	// A browser has the token as a password, which opens the pages alone.
+	for _, tc := range []struct {
+		path, password string
+		status         int
+	}{{"/", doorKey, 200}, {"/live.json", doorKey, 200}, {"/", doorKey + "x", 401}, {"/live.json", "", 401}, {"/metrics", doorKey, 401}, {"/rates", doorKey, 401}} {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+s.Metrics+tc.path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.SetBasicAuth("anybody", tc.password)
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		isPage := tc.path == "/" || tc.path == "/live.json"
+		if asks := strings.Contains(strings.Join(resp.Header.Values("WWW-Authenticate"), " "), "Basic realm="); resp.StatusCode != tc.status || asks != (isPage && tc.status == 401) {
+			t.Errorf("%s with the password %q: %d, %q", tc.path, tc.password, resp.StatusCode, resp.Header.Values("WWW-Authenticate"))
+		}
+	}
 	if resp, _ := ask("GET", "/other", doorKey); resp.StatusCode != 404 {
 		t.Errorf("another path: %d", resp.StatusCode)
 	}
