@@ -116,6 +116,12 @@ func TestLivePolicyAllowsItsScript(t *testing.T) {
 	if want := "script-src 'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'"; !strings.HasSuffix(pages.LiveSecurityPolicy, want) {
 		t.Errorf("the policy %q does not end with %q", pages.LiveSecurityPolicy, want)
 	}
+	if !strings.Contains(pages.LiveSecurityPolicy, "frame-ancestors 'none'") {
+		t.Error("other pages may frame the page")
+	}
+	if !strings.HasPrefix(string(scripts[0][1]), fmt.Sprintf("const interval = %d;\n", served.Interval.Milliseconds())) || !bytes.Contains(scripts[0][1], []byte("AbortSignal.timeout(0.8 * interval)")) {
+		t.Errorf("the script has no interval, or waits for ever: %s", scripts[0][1])
+	}
 	if strings.Contains(strings.Split(pages.LiveSecurityPolicy, "script-src")[1], "unsafe") {
 		t.Error("the policy allows other scripts")
 	}
@@ -179,5 +185,22 @@ func TestLivePageBeforeFirstAnswer(t *testing.T) {
 		if text := string(p.Markdown()); !strings.Contains(text, tc.want) || strings.Contains(text, "nothing was asked for") {
 			t.Errorf("at %v rps the page lacks %q:\n%.300s", tc.offeredRPS, tc.want, text)
 		}
+	}
+}
+
+// The line of what is promised stands only where all models are promised the same.
+func TestLivePromiseLineIsOfAllModels(t *testing.T) {
+	s := liveState("pool", 2, 1)
+	count := func() int {
+		page, err := pages.LiveHTML(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bytes.Count(page, []byte("stroke-dasharray"))
+	}
+	same := count()
+	s.Models[1].PromisedAttainment = .9
+	if n := count(); same == 0 || n != same-1 {
+		t.Errorf("%d dashed lines where the models are promised different shares, %d where the same", n, same)
 	}
 }

@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"sync"
 	"time"
@@ -12,7 +13,7 @@ import (
 
 // Times of sampling.
 const (
-	Interval = 5 * time.Second  // between two samples
+	Interval = served.Interval  // between two samples
 	span     = 10 * time.Minute // of the samples that are kept
 	window   = time.Minute      // of the rates of models and the busy shares of devices
 	minAge   = time.Second      // of a state before another one is taken
@@ -53,6 +54,7 @@ type Sampler struct {
 	recent  []*Snapshot   // those of the last window, the oldest first
 	state   *served.State // the last one that was made
 	page    []byte        // what render made of it; nil if it was not rendered
+	data    []byte        // it as JSON; nil if nobody has asked for that
 }
 
 // timedSample is a sample with the end of its interval.
@@ -119,13 +121,27 @@ func (s *Sampler) Page(render func(*served.State) ([]byte, error)) ([]byte, erro
 	return s.page, nil
 }
 
+// JSON returns the state as JSON, and marshals each state once.
+func (s *Sampler) JSON() ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	state := s.currentState()
+	if s.data == nil {
+		var err error
+		if s.data, err = json.Marshal(state); err != nil {
+			return nil, err
+		}
+	}
+	return s.data, nil
+}
+
 // currentState returns the last state, or another one if it is older than minAge. The caller holds the lock.
 func (s *Sampler) currentState() *served.State {
 	if s.state != nil && time.Since(s.state.At) < minAge {
 		return s.state
 	}
 	now := s.take()
-	s.state, s.page = s.stateAt(now), nil
+	s.state, s.page, s.data = s.stateAt(now), nil, nil
 	return s.state
 }
 

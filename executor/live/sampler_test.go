@@ -105,11 +105,18 @@ func TestLooksAreBounded(t *testing.T) {
 	c := &clocked{at: time.Now(), plan: "p", busy: make([]time.Duration, 1)}
 	s := live.NewSampler(c.take, &live.EventLog{})
 	renders := 0
+	var jsons [][]byte // those that were marshalled
 	for range 100 {
 		if _, err := s.Page(func(*served.State) ([]byte, error) { renders++; return []byte{}, nil }); err != nil {
 			t.Fatal(err)
 		}
 		s.State()
+		if data, err := s.JSON(); err != nil || len(jsons) == 0 || &data[0] != &jsons[len(jsons)-1][0] {
+			jsons = append(jsons, data)
+		}
+	}
+	if len(jsons) > 2 {
+		t.Errorf("%d JSON texts of the same state", len(jsons))
 	}
 	if c.looks > 2 || renders > 2 { // 2 if a second has passed on a machine that is very busy
 		t.Errorf("%d looks and %d renderings for 100 pages", c.looks, renders)

@@ -7,6 +7,9 @@ import (
 	"inferplan/formats/document"
 )
 
+// Interval is the time between two samples, and between two updates of a page that shows them.
+const Interval = 5 * time.Second
+
 // State is the state of a server at one moment.
 type State struct {
 	At             time.Time        `json:"at"`
