@@ -22,26 +22,20 @@ func (x *Executor) Service() *turn.ServiceTimes {
 		return nil
 	}
 	var s *turn.ServiceTimes
-	// The loop's rounds write the times. After the last round they can be read directly.
-	if !c.Loop.CallInRound(func() { s = c.Stats.Recorder.Snapshot() }) {
-		s = c.Stats.Recorder.Snapshot()
-	}
+	c.Loop.ReadInRound(func() { s = c.Stats.Recorder.Snapshot() }) // the loop's rounds write the times
 	return s
 }
 
 // reportOf returns the report of a core since it started, and the counts by model (tallies) that it was made from. Any
 // goroutine may call it: the counts are read in a round of the core.
 func reportOf(c *turn.Core) (r *formats.Report, tallies []modelTally) {
-	read := func() {
+	c.Loop.ReadInRound(func() {
 		elapsed := c.Loop.Now() - c.Stats.StartedAt
 		r = &formats.Report{Format: formats.FormatReport, Source: "serve", Policy: c.Spec.Name, Runs: 1, Events: c.Loop.ToldEvents()}
 		tallies = talliesOf(c)
 		fillReport(r, tallies, elapsed)
 		c.Report(r, elapsed)
-	}
-	if !c.Loop.CallInRound(read) {
-		read() // after the last round nobody writes the counts any more
-	}
+	})
 	return r, tallies
 }
 

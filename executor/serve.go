@@ -396,11 +396,16 @@ func (s *servers) start(x *Executor) {
 			text.AddLengths(mux, x.core.Load)
 		}
 		sampler := live.NewSampler(x.snapshot, s.events)
-		live.AddPages(mux, sampler, s.opt.View)
+		pages := http.NewServeMux()
+		live.AddPages(pages, sampler, s.opt.View)
+		guardedPages, guarded := oip.GuardPage(&s.opt.Door, pages), http.NewServeMux()
+		guarded.Handle("/{$}", guardedPages)
+		guarded.Handle("/live.json", guardedPages)
+		guarded.Handle("/", oip.Guard(&s.opt.Door, mux))
 		var ctx context.Context
 		ctx, s.stopSampling = context.WithCancel(context.Background())
 		s.wg.Go(func() { sampler.Run(ctx) })
-		s.metricsServer = s.opt.Door.Server(oip.Guard(&s.opt.Door, mux))
+		s.metricsServer = s.opt.Door.Server(guarded)
 		goServe(func() error { return httplimit.Serve(s.metricsServer, s.metricsListener, "metrics") })
 	}
 }

@@ -17,16 +17,13 @@ func (x *Executor) snapshot() *live.Snapshot {
 	c := x.core.Load()
 	t := c.Tables
 	s := &live.Snapshot{Plan: c, Kind: c.Plan.Kind, Policy: c.Spec.Name, SHA: c.PlanSHA, Ready: x.Ready(), PlanAt: c.Loop.Epoch(), DeviceKinds: t.Kinds, Devices: make([]live.DeviceCount, len(t.Devices))}
-	read := func() {
+	c.Loop.ReadInRound(func() {
 		s.At, s.OpenRequests, s.Part = time.Now(), c.Ledger.Pending(), c.Answerer.Part()
 		for i := range t.Devices {
 			backend := c.Backends.BackendOf(int32(i))
 			s.Devices[i] = live.DeviceCount{Kind: t.Devices[i].Kind, Share: t.Devices[i].Share, Up: backend.IsUp(int32(i)), BusyTime: backend.BusyTime(int32(i))}
 		}
-	}
-	if !c.Loop.CallInRound(read) {
-		read() // after the last round nobody writes the counts any more
-	}
+	})
 	counts, total, startedAt := x.history.requestCounts()
 	s.ServerAt, s.Total, s.DropsByReason = startedAt, servedCounts(&total), map[string]int64{}
 	for reason, n := range total.dropped {
@@ -37,7 +34,7 @@ func (x *Executor) snapshot() *live.Snapshot {
 	for i, m := range c.ServedModels.Models {
 		model := &t.Models[i]
 		key := formats.ModelClass{Model: m.Name, Class: m.Class}
-		s.Models = append(s.Models, served.Model{ModelClass: key, PromisedRPS: model.RPS, SLOUS: document.Micros(m.Slo), PromisedAttainment: model.Percentile,
+		s.Models = append(s.Models, served.Model{Model: m.Name, Class: m.Class, PromisedRPS: model.RPS, SLOUS: document.Micros(m.Slo), PromisedAttainment: model.Percentile,
 			Waiting: m.Waiting.Load(), Running: m.Running.Load(), Counts: servedCounts(counts[key])})
 		s.PromisedRPS += model.RPS
 		s.Waiting += m.Waiting.Load()

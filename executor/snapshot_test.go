@@ -5,8 +5,10 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -41,7 +43,9 @@ func TestEveryKindShowsItsPart(t *testing.T) {
 			t.Errorf("no plan of kind %s is served here", kind)
 			continue
 		}
-		s := openers[kind]().snapshot()
+		x := openers[kind]()
+		checkStateJSON(t, live.NewSampler(x.snapshot, &live.EventLog{}).State())
+		s := x.snapshot()
 		if s.Kind != kind || s.Part == nil || s.Part.PlanKind() != kind {
 			t.Errorf("a plan of kind %s shows %+v", kind, s.Part)
 			continue
@@ -51,6 +55,28 @@ func TestEveryKindShowsItsPart(t *testing.T) {
 		}
 		if len(s.Models) == 0 || len(s.Devices) == 0 || !slices.ContainsFunc(s.Devices, func(d live.DeviceCount) bool { return d.Up }) {
 			t.Errorf("kind %s: models %+v, devices %+v", kind, s.Models, s.Devices)
+		}
+	}
+}
+
+// stateKeys matches the keys of JSON with what stands before their values.
+var stateKeys = regexp.MustCompile(`"([^"]*)":(null)?`)
+
+// checkStateJSON expects keys of small letters and empty lists in the JSON of the state of a server that nobody has asked.
+func checkStateJSON(t *testing.T, state *served.State) {
+	t.Helper()
+	data, err := json.Marshal(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range stateKeys.FindAllStringSubmatch(string(data), -1) {
+		if key[1] != strings.ToLower(key[1]) || key[2] != "" && key[1] != "attainment" {
+			t.Errorf("kind %s: the state has %s", state.Kind, key[0])
+		}
+	}
+	for _, want := range []string{`"samples":[]`, `"events":[]`, `"models":[{"model":`} {
+		if !strings.Contains(string(data), want) {
+			t.Errorf("kind %s: the state lacks %s: %s", state.Kind, want, data)
 		}
 	}
 }
@@ -91,6 +117,26 @@ func TestServerShowsItsPage(t *testing.T) {
 		}
 		if resp, _ := ask("POST", path, doorKey); resp.StatusCode != 405 {
 			t.Errorf("POST %s: %d", path, resp.StatusCode)
+		}
+	}
+	// A browser has the token as a password, which opens the pages alone.
+	for _, tc := range []struct {
+		path, password string
+		status         int
+	}{{"/", doorKey, 200}, {"/live.json", doorKey, 200}, {"/", doorKey + "x", 401}, {"/live.json", "", 401}, {"/metrics", doorKey, 401}, {"/rates", doorKey, 401}} {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+s.Metrics+tc.path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.SetBasicAuth("anybody", tc.password)
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		isPage := tc.path == "/" || tc.path == "/live.json"
+		if asks := strings.Contains(strings.Join(resp.Header.Values("WWW-Authenticate"), " "), "Basic realm="); resp.StatusCode != tc.status || asks != (isPage && tc.status == 401) {
+			t.Errorf("%s with the password %q: %d, %q", tc.path, tc.password, resp.StatusCode, resp.Header.Values("WWW-Authenticate"))
 		}
 	}
 	if resp, _ := ask("GET", "/other", doorKey); resp.StatusCode != 404 {
@@ -171,5 +217,31 @@ func TestPageContinuesOverPlans(t *testing.T) {
 	}
 	if !slices.ContainsFunc(state.Events, func(e served.Event) bool { return strings.HasPrefix(e.Text, "plan switched, preload ") }) {
 		t.Errorf("the events are %+v", state.Events)
+	}
+}
+
+// A device is busy while a long run lasts, and not only once it has ended.
+func TestDeviceIsBusyDuringLongRun(t *testing.T) {
+	const infer = 2 * time.Second
+	x := open(t, onePlan(infer, 1, 1, patient), replayOptions(true))
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() {
+		resp, err := x.Infer(t.Context(), sample(x, 1))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		resp.Release()
+	})
+	for {
+		s := x.snapshot()
+		if s.Total.Completed > 0 {
+			t.Fatalf("the device was busy for %v until its run had ended", s.Devices[0].BusyTime)
+		}
+		if s.Devices[0].BusyTime > infer/10 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }

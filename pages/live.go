@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"html/template"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -28,16 +29,16 @@ const (
 	liveKinds   = 6  // kinds of devices with a line over time
 )
 
-// LiveSeconds is the time between two updates of the page of a server.
-const LiveSeconds = 5
-
 //go:embed live.js
-var liveScript string
+var liveUpdates string
+
+// liveScript is the script of the page of a server: it updates the page after every served.Interval. An update that takes longer has failed.
+var liveScript = fmt.Sprintf("const interval = %d;\n%s", served.Interval.Milliseconds(), liveUpdates)
 
 // LiveSecurityPolicy is the Content-Security-Policy of the page of a server: it runs one script, which asks its own server alone.
 var LiveSecurityPolicy = func() string {
 	hash := sha256.Sum256([]byte(liveScript))
-	return "default-src 'none'; style-src 'unsafe-inline'; connect-src 'self'; script-src 'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'"
+	return "default-src 'none'; frame-ancestors 'none'; style-src 'unsafe-inline'; connect-src 'self'; script-src 'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'"
 }()
 
 // LiveHTML returns the page of a server.
@@ -52,7 +53,7 @@ func LiveHTML(s *served.State) ([]byte, error) {
 // LivePage returns the page of a server: its rates against what was promised, the last minutes, its devices, what the plan's kind
 // shows, and the last events.
 func LivePage(s *served.State) (*Page, error) {
-	p := &Page{Title: "Serving a plan of kind " + s.Kind, Sentence: liveSentence(s), Lines: liveLines(s), Refresh: LiveSeconds, Script: template.JS(liveScript), SecurityPolicy: LiveSecurityPolicy}
+	p := &Page{Title: "Serving a plan of kind " + s.Kind, Sentence: liveSentence(s), Lines: liveLines(s), Refresh: int(served.Interval.Seconds()), Script: template.JS(liveScript), SecurityPolicy: LiveSecurityPolicy}
 	p.Sections = append(p.Sections, liveModelSection(s))
 	history, err := historySection(s)
 	if err != nil {
@@ -76,12 +77,16 @@ func liveSentence(s *served.State) string {
 	rates := &s.Total.Window
 	over := fmt.Sprintf("In the last %.0f seconds", s.WindowS)
 	if rates.Attainment == nil {
-		return over + " nothing was asked for."
+		came := int(math.Round(rates.OfferedRPS * s.WindowS))
+		if came == 0 && s.OpenRequests == 0 {
+			return over + " nothing was asked for."
+		}
+		return fmt.Sprintf("%s %s came, and none ended; %d have no answer yet.", over, document.CountOf(came, "request"), s.OpenRequests)
 	}
 	var missed []string
 	for i := range s.Models {
 		if promiseText(&s.Models[i]) == "missed" {
-			missed = append(missed, s.Models[i].String())
+			missed = append(missed, s.Models[i].Key().String())
 		}
 	}
 	verdict := "; every model that was asked for keeps its promise."
@@ -154,7 +159,7 @@ func liveModelSection(s *served.State) Section {
 	for i := range s.Models {
 		m := &s.Models[i]
 		if slices.Contains(shown, i) {
-			t.Rows = append(t.Rows, liveModelRow(m.String(), m))
+			t.Rows = append(t.Rows, liveModelRow(m.Key().String(), m))
 			continue
 		}
 		others.PromisedRPS += m.PromisedRPS
@@ -217,9 +222,14 @@ func historySection(s *served.State) (Section, error) {
 	always := func(value func(*served.Sample) float64) func(*served.Sample) (float64, bool) {
 		return func(sample *served.Sample) (float64, bool) { return value(sample), true }
 	}
-	promised := 0.0 // the highest share that any model is promised
+	promised := 0.0 // the share that all models are promised; 0 if they differ
+	if len(s.Models) > 0 {
+		promised = 100 * s.Models[0].PromisedAttainment
+	}
 	for i := range s.Models {
-		promised = max(promised, 100*s.Models[i].PromisedAttainment)
+		if s.Models[i].PromisedAttainment != s.Models[0].PromisedAttainment {
+			promised = 0
+		}
 	}
 
 	// The panels of all kinds of plans.
@@ -305,7 +315,7 @@ const narrowBar = .15
 
 // liveDeviceSection has a bar for each device, or for each kind of device if there are many.
 func liveDeviceSection(s *served.State) Section {
-	section := Section{Title: "Devices", Text: fmt.Sprintf("The share of the last %.0f seconds in which a device ran batches.", s.WindowS)}
+	section := Section{Title: "Devices", Text: fmt.Sprintf("The share of the last %.0f seconds in which a device ran batches.", s.DeviceWindowS)}
 	row := func(name string, kind int, busy float64, names string) DeviceRow {
 		text := fmt.Sprintf("%.0f %%", 100*busy)
 		label := ""

@@ -36,7 +36,7 @@ func liveState(kind string, models, devices int) *served.State {
 	share := func(v float64) *float64 { return &v }
 	at := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
 	s := &served.State{
-		At: at, Kind: kind, Policy: "reserve", PlanSHA256: strings.Repeat("ab12", 16), PlanAgeS: 61.4, UptimeS: 3723, Ready: true, OpenRequests: 4, WindowS: 60,
+		At: at, Kind: kind, Policy: "reserve", PlanSHA256: strings.Repeat("ab12", 16), PlanAgeS: 61.4, UptimeS: 3723, Ready: true, OpenRequests: 4, WindowS: 60, DeviceWindowS: 30,
 		Total: served.Model{
 			PromisedRPS: 120, Waiting: 3, Running: 1, Window: served.Rates{OfferedRPS: 90.5, AnsweredRPS: 89, InTimeRPS: 88, DroppedRPS: .5, Attainment: share(.9832)},
 			Counts: served.Counts{Requests: 5000, Completed: 4900, Late: 30, Dropped: 96},
@@ -46,7 +46,7 @@ func liveState(kind string, models, devices int) *served.State {
 		Part:   liveParts[kind],
 	}
 	for i := range models {
-		m := served.Model{ModelClass: formats.ModelClass{Model: fmt.Sprintf("model-%d", i)}, PromisedRPS: 120 / float64(models), SLOUS: document.Micros(200 * time.Millisecond), PromisedAttainment: .99}
+		m := served.Model{Model: fmt.Sprintf("model-%d", i), PromisedRPS: 120 / float64(models), SLOUS: document.Micros(200 * time.Millisecond), PromisedAttainment: .99}
 		if i%2 == 0 {
 			m.Window = served.Rates{OfferedRPS: 45, AnsweredRPS: 44, InTimeRPS: 44, Attainment: share(1)}
 		} else {
@@ -116,6 +116,12 @@ func TestLivePolicyAllowsItsScript(t *testing.T) {
 	if want := "script-src 'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'"; !strings.HasSuffix(pages.LiveSecurityPolicy, want) {
 		t.Errorf("the policy %q does not end with %q", pages.LiveSecurityPolicy, want)
 	}
+	if !strings.Contains(pages.LiveSecurityPolicy, "frame-ancestors 'none'") {
+		t.Error("other pages may frame the page")
+	}
+	if !strings.HasPrefix(string(scripts[0][1]), fmt.Sprintf("const interval = %d;\n", served.Interval.Milliseconds())) || !bytes.Contains(scripts[0][1], []byte("AbortSignal.timeout(0.8 * interval)")) {
+		t.Errorf("the script has no interval, or waits for ever: %s", scripts[0][1])
+	}
 	if strings.Contains(strings.Split(pages.LiveSecurityPolicy, "script-src")[1], "unsafe") {
 		t.Error("the policy allows other scripts")
 	}
@@ -154,12 +160,47 @@ func TestLivePageOfLargePlanIsSmall(t *testing.T) {
 // A server that has just started has a page, without lines over time.
 func TestLivePageOfNewServer(t *testing.T) {
 	s := liveState("pool", 1, 1)
-	s.Samples, s.Total.Window, s.Models[0].Window, s.DropsByReason = s.Samples[:1], served.Rates{}, served.Rates{}, nil
+	s.Samples, s.Total.Window, s.Models[0].Window, s.DropsByReason, s.OpenRequests = s.Samples[:1], served.Rates{}, served.Rates{}, nil, 0
 	p, err := pages.LivePage(s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if text := string(p.Markdown()); !strings.Contains(text, "nothing was asked for") || !strings.Contains(text, "nothing ended") || strings.Contains(text, "ten minutes") {
 		t.Errorf("the page of a new server is\n%s", text)
+	}
+}
+
+// While all requests still wait or run, the page does not say that nothing was asked for.
+func TestLivePageBeforeFirstAnswer(t *testing.T) {
+	for _, tc := range []struct {
+		offeredRPS float64
+		want       string
+	}{{.5, "30 requests came, and none ended; 32 have no answer yet"}, {0, "0 requests came, and none ended; 32 have no answer yet"}} {
+		s := liveState("queue", 1, 1)
+		s.Total.Window, s.Models[0].Window, s.OpenRequests = served.Rates{OfferedRPS: tc.offeredRPS}, served.Rates{OfferedRPS: tc.offeredRPS}, 32
+		p, err := pages.LivePage(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := string(p.Markdown()); !strings.Contains(text, tc.want) || strings.Contains(text, "nothing was asked for") {
+			t.Errorf("at %v rps the page lacks %q:\n%.300s", tc.offeredRPS, tc.want, text)
+		}
+	}
+}
+
+// The line of what is promised stands only where all models are promised the same.
+func TestLivePromiseLineIsOfAllModels(t *testing.T) {
+	s := liveState("pool", 2, 1)
+	count := func() int {
+		page, err := pages.LiveHTML(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bytes.Count(page, []byte("stroke-dasharray"))
+	}
+	same := count()
+	s.Models[1].PromisedAttainment = .9
+	if n := count(); same == 0 || n != same-1 {
+		t.Errorf("%d dashed lines where the models are promised different shares, %d where the same", n, same)
 	}
 }

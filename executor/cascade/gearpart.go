@@ -20,9 +20,9 @@ func (g *CascadeAnswerer) Part() served.Part {
 	return part
 }
 
-// logSwitches notes in the log for debugging, where the page of the server finds it, that the gear changed in the last second.
+// logSwitches notes in the log for debugging that another gear is in force than a second ago.
 func (g *CascadeAnswerer) logSwitches() {
-	if n := g.counts.switches - g.loggedSwitches; n > 0 {
+	if n := g.counts.switches - g.loggedSwitches; g.gear != g.loggedGear {
 		g.Core.Options.Log.Debug("gear switched", "from", g.loggedGear, "to", g.gear, "changes", n)
 		g.loggedGear, g.loggedSwitches = g.gear, g.counts.switches
 	}

@@ -44,25 +44,24 @@ func lineID(batch string, line int) string { return fmt.Sprintf("%s-%06d", batch
 
 // runBatch runs the batch of an id, which this process has claimed from the store, until it is over or the front end
 // closes. Lines that were answered in an earlier run are not run again. At the end the claim is marked as done; after an
-// error it is released, so that the batch is tried again.
+// error, and if the front end closes, it is released, so that the batch is run again.
 func (f *Front) runBatch(id string) {
 	s, err := readValue[batchState](f.ctx, f.opt.Store, batchKeys+id)
 	if err == nil && !s.hasEnded() {
 		b := &runningBatch{front: f, state: s, allMarked: make(chan struct{}), lineErrors: map[int]*clientError{}}
 		err = b.run()
 	}
-	if f.ctx.Err() != nil {
-		return // the store hands it out again after the restart
-	}
-	// A batch that was deleted (ErrNotFound) is done, too.
-	if err != nil && !errors.Is(err, durable.ErrNotFound) {
+	switch {
+	case f.ctx.Err() != nil: // another process, or this one after its restart, runs it again
+		err = f.release(id)
+	case err != nil && !errors.Is(err, durable.ErrNotFound): // a batch that was deleted is done, too
 		f.opt.Log.Error("a batch could not be run", "batch", id, "error", err)
 		pause(f, time.Second)
-		err = f.opt.Store.Release(f.ctx, id)
-	} else {
+		err = f.release(id)
+	default:
 		_, _, err = f.storeResult(id, &requestResult{})
 	}
-	if err != nil && f.ctx.Err() == nil {
+	if err != nil && !errors.Is(err, durable.ErrFinished) {
 		f.opt.Log.Error("a batch was not given back", "batch", id, "error", err)
 	}
 }

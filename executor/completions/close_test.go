@@ -27,17 +27,14 @@ func (s *lateStore) Claim(ctx context.Context) (*durable.State, error) {
 	return st, err
 }
 
-// A request that a front end claims while it closes is given back: the next one to claim gets it.
-func TestCloseGivesBackTheLastClaim(t *testing.T) {
+// closeAfterClaim returns a store with one record, which a front end has claimed while it closed.
+func closeAfterClaim(t *testing.T, record *durable.Record) durable.Store {
+	t.Helper()
 	store, err := bolt.Open(filepath.Join(t.TempDir(), "store"), bolt.Options{Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer store.Close()
-	record, err := (&requestRecord{Model: "m", MaxTokens: 3, Body: []byte(`{"model":"m","prompt":"hi","max_tokens":3}`), Accepted: time.Now()}).durableRecord("cmpl-1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(func() { store.Close() })
 	if _, err := store.Accept(t.Context(), record); err != nil {
 		t.Fatal(err)
 	}
@@ -51,13 +48,38 @@ func TestCloseGivesBackTheLastClaim(t *testing.T) {
 		t.Error(err)
 	}
 	server.halt()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	st, err := store.Claim(ctx)
-	if errors.Is(err, context.DeadlineExceeded) {
-		t.Fatal("the request is still claimed by the front end that has closed")
+	return store
+}
+
+// A request or a batch that a front end claims while it closes is given back: the next one to claim gets it.
+func TestCloseGivesBackTheLastClaim(t *testing.T) {
+	for id, record := range map[string]*requestRecord{
+		"cmpl-1":  {Model: "m", MaxTokens: 3, Body: []byte(`{"model":"m","prompt":"hi","max_tokens":3}`), Accepted: time.Now()},
+		"batch-1": {Batch: "batch-1", Accepted: time.Now()},
+	} {
+		t.Run(id, func(t *testing.T) {
+			r, err := record.durableRecord(id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			store := closeAfterClaim(t, r)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			st, err := store.Claim(ctx)
+			if errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal("it is still claimed by the front end that has closed")
+			}
+			if err != nil || st.ID != id {
+				t.Errorf("claimed %+v: %v", st, err)
+			}
+		})
 	}
-	if err != nil || st.ID != "cmpl-1" {
-		t.Errorf("claimed %+v: %v", st, err)
+}
+
+// A record that cannot be read ends with an error, also if the front end that claims it closes.
+func TestCloseEndsUnreadableRecord(t *testing.T) {
+	store := closeAfterClaim(t, &durable.Record{ID: "cmpl-1", Data: []byte("no request")})
+	if st, err := store.Get(t.Context(), "cmpl-1"); err != nil || st.Result == nil {
+		t.Errorf("the record has not ended: %+v, %v", st, err)
 	}
 }

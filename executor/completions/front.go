@@ -152,13 +152,18 @@ func (f *Front) claimRequests() {
 		}
 		switch {
 		case err == nil:
-		case f.ctx.Err() != nil || errors.Is(err, durable.ErrClosed):
-			return
 		case errors.Is(err, errUnreadableRecord), errors.Is(err, durable.ErrDamagedRecord): // it would be claimed again and again
 			f.opt.Log.Error("a request in the store is given up", "error", err)
 			if _, _, err := f.storeResult(st.ID, &requestResult{Error: toClientError(err)}); err != nil {
 				f.opt.Log.Error("the end of a request was not stored", "id", st.ID, "error", err)
 			}
+		case f.ctx.Err() != nil || errors.Is(err, durable.ErrClosed):
+			if st != nil { // another process may be able to serve it
+				if err := f.release(st.ID); err != nil {
+					f.opt.Log.Warn("a request was not given back to the store", "id", st.ID, "error", err)
+				}
+			}
+			return
 		default:
 			f.opt.Log.Error("a request could not be taken over", "error", err)
 			pause(f, time.Second)
@@ -182,7 +187,9 @@ func (f *Front) TakeOver(st *durable.State) error {
 		return err
 	}
 	if record.Batch == st.ID {
-		f.startBackground(func() { f.runBatch(st.ID) })
+		if !f.startBackground(func() { f.runBatch(st.ID) }) {
+			return f.release(st.ID) // the front end has closed
+		}
 		return nil
 	}
 	e, _ := f.requests.findOrAdd(&trackedRequest{front: f, id: st.ID, record: record})
@@ -196,6 +203,13 @@ func (f *Front) TakeOver(st *durable.State) error {
 		f.opt.Server.Serve(r, e)
 	}
 	return nil
+}
+
+// release gives a claimed record back to the store, also while the front end closes.
+func (f *Front) release(id string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	return f.opt.Store.Release(ctx, id)
 }
 
 // finishTracking takes a request that has ended out of the table of open ones; handlers that still send its answer hold

@@ -118,13 +118,27 @@ type ErrorWriter func(w http.ResponseWriter, err error)
 // holder of their key. Errors, of the door or of next, are written by refuse, in the form of the protocol. A panic fails
 // only its own request.
 func (d *Door) Handler(refuse ErrorWriter, next HolderHandler) http.HandlerFunc {
+	return d.handler(refuse, next, false)
+}
+
+// PageHandler is like Handler for pages that people read: their browsers ask them for a name, which may be any, and the token as
+// its password (the scheme Basic). Such a page changes nothing, because a browser sends the password again by itself.
+func (d *Door) PageHandler(refuse ErrorWriter, next HolderHandler) http.HandlerFunc {
+	return d.handler(refuse, next, true)
+}
+
+// handler returns the handler of Handler, or of PageHandler if the token may also come as a password.
+func (d *Door) handler(refuse ErrorWriter, next HolderHandler, takesPassword bool) http.HandlerFunc {
 	return d.Probe(refuse, func(w http.ResponseWriter, r *http.Request, _ *Holder) error {
-		holder, err := d.checkSender(r)
+		holder, err := d.checkSender(r, takesPassword)
 		if err == nil {
 			return next(w, r, holder)
 		}
 		if err.Code == CodeUnauthenticated {
 			w.Header().Set("WWW-Authenticate", "Bearer")
+			if takesPassword {
+				w.Header().Add("WWW-Authenticate", `Basic realm="inferplan", charset="UTF-8"`)
+			}
 		}
 		CloseIfUnread(w, r)
 		return err
@@ -152,10 +166,14 @@ func (d *Door) Probe(refuse ErrorWriter, next HolderHandler) http.HandlerFunc {
 	}
 }
 
-// checkSender returns the holder of a request's key, or an error if the request may not pass.
-func (d *Door) checkSender(r *http.Request) (*Holder, *Error) {
+// checkSender returns the holder of a request's key, or an error if the request may not pass. If takesPassword is true, the key's token may
+// also come as a password.
+func (d *Door) checkSender(r *http.Request, takesPassword bool) (*Holder, *Error) {
 	if err := CheckCaller(r, d.Hosts, d.Keys != nil); err != nil {
 		return nil, err
+	}
+	if _, password, isBasic := r.BasicAuth(); isBasic && takesPassword {
+		return d.Keys.Find("Bearer " + password)
 	}
 	return d.Keys.Find(r.Header.Get("Authorization"))
 }

@@ -18,8 +18,8 @@ const (
 	maxEventRunes = 300
 )
 
-// EventLog holds the last messages of a log: a plan applied, a worker lost or back, a gear switched, a drift noticed, a server
-// gone.
+// EventLog holds the last messages of a log, without those for debugging: a plan applied, a worker lost or back, a drift noticed, a
+// server gone.
 type EventLog struct {
 	mu     sync.Mutex
 	events []served.Event // at most maxEvents, the oldest first
@@ -45,12 +45,12 @@ func (l *EventLog) Add(at time.Time, level slog.Level, text string) {
 func (l *EventLog) Newest() []served.Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	out := slices.Clone(l.events)
+	out := append([]served.Event{}, l.events...)
 	slices.Reverse(out)
 	return out
 }
 
-// levelName returns the name of a level for people. What is logged for debugging is of no less interest on the page.
+// levelName returns the name of a level for people.
 func levelName(level slog.Level) string {
 	switch {
 	case level >= slog.LevelError:
@@ -61,7 +61,8 @@ func levelName(level slog.Level) string {
 	return "info"
 }
 
-// Handler returns a handler of a log that adds each message to the events and passes it on to next, if next wants it.
+// Handler returns a handler of a log that adds each message to the events, unless it is for debugging, and passes it on to next, if next
+// wants it.
 func (l *EventLog) Handler(next slog.Handler) slog.Handler {
 	return &eventHandler{events: l, next: next}
 }
@@ -75,15 +76,17 @@ type eventHandler struct {
 
 // Enabled implements slog.Handler.
 func (h *eventHandler) Enabled(ctx context.Context, level slog.Level) bool {
-	return level >= slog.LevelDebug || h.next.Enabled(ctx, level)
+	return level >= slog.LevelInfo || h.next.Enabled(ctx, level)
 }
 
 // Handle implements slog.Handler.
 func (h *eventHandler) Handle(ctx context.Context, r slog.Record) error {
-	var text strings.Builder
-	text.WriteString(r.Message + h.attrs)
-	r.Attrs(func(a slog.Attr) bool { text.WriteString(attrText(a)); return true })
-	h.events.Add(r.Time, r.Level, text.String())
+	if r.Level >= slog.LevelInfo {
+		var text strings.Builder
+		text.WriteString(r.Message + h.attrs)
+		r.Attrs(func(a slog.Attr) bool { text.WriteString(attrText(a)); return true })
+		h.events.Add(r.Time, r.Level, text.String())
+	}
 	if !h.next.Enabled(ctx, r.Level) {
 		return nil
 	}

@@ -1,7 +1,6 @@
 package live
 
 import (
-	"encoding/json"
 	"net/http"
 
 	"inferplan/formats/served"
@@ -17,7 +16,7 @@ type View struct {
 // AddPages adds the page of a server at / and its state as JSON at /live.json. Without a view there is only the JSON.
 func AddPages(mux *http.ServeMux, s *Sampler, view *View) {
 	mux.HandleFunc("GET /live.json", func(w http.ResponseWriter, _ *http.Request) {
-		data, err := json.Marshal(s.State())
+		data, err := s.JSON()
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return

@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"sync"
 	"time"
@@ -12,7 +13,7 @@ import (
 
 // Times of sampling.
 const (
-	Interval = 5 * time.Second  // between two samples
+	Interval = served.Interval  // between two samples
 	span     = 10 * time.Minute // of the samples that are kept
 	window   = time.Minute      // of the rates of models and the busy shares of devices
 	minAge   = time.Second      // of a state before another one is taken
@@ -53,6 +54,7 @@ type Sampler struct {
 	recent  []*Snapshot   // those of the last window, the oldest first
 	state   *served.State // the last one that was made
 	page    []byte        // what render made of it; nil if it was not rendered
+	data    []byte        // it as JSON; nil if nobody has asked for that
 }
 
 // timedSample is a sample with the end of its interval.
@@ -119,27 +121,41 @@ func (s *Sampler) Page(render func(*served.State) ([]byte, error)) ([]byte, erro
 	return s.page, nil
 }
 
+// JSON returns the state as JSON, and marshals each state once.
+func (s *Sampler) JSON() ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	state := s.currentState()
+	if s.data == nil {
+		var err error
+		if s.data, err = json.Marshal(state); err != nil {
+			return nil, err
+		}
+	}
+	return s.data, nil
+}
+
 // currentState returns the last state, or another one if it is older than minAge. The caller holds the lock.
 func (s *Sampler) currentState() *served.State {
 	if s.state != nil && time.Since(s.state.At) < minAge {
 		return s.state
 	}
 	now := s.take()
-	s.state, s.page = s.stateAt(now), nil
+	s.state, s.page, s.data = s.stateAt(now), nil, nil
 	return s.state
 }
 
 // stateAt returns the state at a snapshot.
 func (s *Sampler) stateAt(now *Snapshot) *served.State {
 	// Before the first sample, rates are since the start.
-	earliest := &Snapshot{At: now.ServerAt, Plan: now.Plan, Devices: make([]DeviceCount, len(now.Devices))}
+	earliest := &Snapshot{At: now.ServerAt}
 	if len(s.recent) > 0 {
 		earliest = s.recent[0]
 	}
 	elapsed := now.At.Sub(earliest.At)
 	state := &served.State{
 		At: now.At, Kind: now.Kind, Policy: now.Policy, PlanSHA256: now.SHA, PlanAgeS: now.At.Sub(now.PlanAt).Seconds(), UptimeS: now.At.Sub(now.ServerAt).Seconds(),
-		Ready: now.Ready, OpenRequests: now.OpenRequests, WindowS: elapsed.Seconds(), DropsByReason: now.DropsByReason, DeviceKinds: now.DeviceKinds,
+		Ready: now.Ready, Models: []served.Model{}, Devices: []served.Device{}, Samples: []served.Sample{}, OpenRequests: now.OpenRequests, WindowS: elapsed.Seconds(), DropsByReason: now.DropsByReason, DeviceKinds: now.DeviceKinds,
 		SampleInterval: Interval.Seconds(), Events: s.events.Newest(), Part: now.Part,
 		Total: served.Model{PromisedRPS: now.PromisedRPS, Waiting: now.Waiting, Running: now.Running, Window: now.Total.RatesSince(&earliest.Total, elapsed), Counts: now.Total},
 	}
@@ -147,29 +163,25 @@ func (s *Sampler) stateAt(now *Snapshot) *served.State {
 	// Models: counts that a model had at the beginning of the window are found by its name, as another plan may have come.
 	before := map[formats.ModelClass]served.Counts{}
 	for i := range earliest.Models {
-		before[earliest.Models[i].ModelClass] = earliest.Models[i].Counts
+		before[earliest.Models[i].Key()] = earliest.Models[i].Counts
 	}
 	for _, m := range now.Models {
-		counts := before[m.ModelClass]
+		counts := before[m.Key()]
 		m.Window = m.Counts.RatesSince(&counts, elapsed)
 		state.Models = append(state.Models, m)
 	}
 
-	// Devices: their counts begin with the plan.
-	first := 0
-	for first < len(s.recent) && s.recent[first].Plan != now.Plan {
-		first++
-	}
-	if first < len(s.recent) {
-		earliest = s.recent[first]
-	} else {
+	// Devices: their counts begin with the plan, and so does their window if the plan came after the window's begin.
+	if earliest.Plan != now.Plan {
 		earliest = &Snapshot{At: now.PlanAt, Devices: make([]DeviceCount, len(now.Devices))}
 	}
+	elapsed = now.At.Sub(earliest.At)
+	state.DeviceWindowS = elapsed.Seconds()
 	for i := range now.Devices {
 		d := &now.Devices[i]
 		state.Devices = append(state.Devices, served.Device{
 			Device: i, Kind: int(d.Kind), Share: int(max(d.Share, 1)), Up: d.Up,
-			Busy: busyShare(d.BusyTime-earliest.Devices[i].BusyTime, now.At.Sub(earliest.At)),
+			Busy: busyShare(d.BusyTime-earliest.Devices[i].BusyTime, elapsed),
 		})
 	}
 	for _, t := range s.samples {
@@ -179,7 +191,8 @@ func (s *Sampler) stateAt(now *Snapshot) *served.State {
 	return state
 }
 
-// busyShare returns the share of a time in which a device was busy. Runs count when they end, and may have begun before.
+// busyShare returns the share of a time in which a device was busy, from 0 to 1: the time at which a run began and ended is known
+// exactly only once it has ended.
 func busyShare(busy, elapsed time.Duration) float64 {
 	if elapsed <= 0 {
 		return 0

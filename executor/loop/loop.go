@@ -242,6 +242,17 @@ func (l *Loop) CallInRound(f func()) bool {
 	}
 }
 
+// ReadInRound has the next round run f, which reads what belongs to the core, and waits until f has returned. If the last round is over, f
+// runs at once on this goroutine. No two such functions run at the same time, because a policy may bring up to date what it shows.
+func (l *Loop) ReadInRound(f func()) {
+	if l.CallInRound(f) {
+		return
+	}
+	l.turnLock.Lock()
+	defer l.turnLock.Unlock()
+	f()
+}
+
 // RunCalls runs the functions that other goroutines passed to CallInRound since the last round. It is part of a round.
 // The list's memory is used again in turns with that of the last round.
 func (l *Loop) RunCalls() {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -243,5 +244,36 @@ func TestTimersOfHostAndPolicyAreSeparate(t *testing.T) {
 	h.endLoop(t)
 	if h.firedTags[0] != HostTag || p.kinds[1] != policy.Timer {
 		t.Errorf("the host was woken by %v, the policy told %v", h.firedTags, p.kinds)
+	}
+}
+
+// Readers of what belongs to the core take turns, in its rounds and after the last one.
+func TestReadersTakeTurnsAfterLastRound(t *testing.T) {
+	for _, hasEnded := range []bool{false, true} {
+		h := startLoop(t, &wakingPolicy{}, nil)
+		if hasEnded {
+			h.endLoop(t)
+		}
+		var wg sync.WaitGroup
+		var inside, reads atomic.Int32
+		for range 8 {
+			wg.Go(func() {
+				h.loop.ReadInRound(func() {
+					if n := inside.Add(1); n != 1 {
+						t.Errorf("%d read at once", n)
+					}
+					time.Sleep(5 * time.Millisecond)
+					inside.Add(-1)
+					reads.Add(1)
+				})
+			})
+		}
+		wg.Wait()
+		if n := reads.Load(); n != 8 {
+			t.Errorf("%d of 8 have read", n)
+		}
+		if !hasEnded {
+			h.endLoop(t)
+		}
 	}
 }

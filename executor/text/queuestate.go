@@ -27,7 +27,7 @@ func queueStateOf(c *turn.Core) *served.Queue {
 		return nil
 	}
 	now := c.Loop.Now()
-	state := &served.Queue{Replans: served.Replans(p.Replans())}
+	state := &served.Queue{Replans: served.Replans(p.Replans()), Instances: []served.QueueInstance{}}
 	for _, q := range p.QueueViews() {
 		state.Instances = append(state.Instances, instanceStateOf(c, &q, now))
 	}
@@ -58,7 +58,7 @@ func (k *TextAnswers) Part() served.Part {
 	if state := queueStateOf(k.Core); state != nil {
 		return state
 	}
-	return &served.Queue{} // a policy without queues, such as a baseline
+	return &served.Queue{Instances: []served.QueueInstance{}} // a policy without queues, such as a baseline
 }
 
 // AddLengths adds /lengths, the tokens of answered requests, to the metrics server. inForce returns the core of the plan that
@@ -95,10 +95,7 @@ func (g *groupGauges) Describe(ch chan<- *prometheus.Desc) {
 // It implements prometheus.Collector.
 func (g *groupGauges) Collect(ch chan<- prometheus.Metric) {
 	var s *served.Queue
-	read := func() { s = queueStateOf(g.c) }
-	if !g.c.Loop.CallInRound(read) {
-		read() // after the last round nobody writes the state any more
-	}
+	g.c.Loop.ReadInRound(func() { s = queueStateOf(g.c) })
 	if s == nil {
 		return
 	}

@@ -31,8 +31,8 @@ type Device struct {
 	InFlight        []*stageRun           // sent, in order
 	waitsForSlot    bool                  // a run in the queue waits for a slot
 	cpuTotal        int64                 // CPU time of the process so far, in ns
-	BusyTime        time.Duration
-	lastEnd         time.Duration // latest end of a run
+	BusyTime        time.Duration         // of the runs that have ended
+	lastEnd         time.Duration         // latest end of a run
 	pulse           cpuPulse
 	stats           *turn.DeviceMetrics
 }

@@ -89,8 +89,15 @@ func (w *WorkerBackend) setUp(d *Device, isUp bool) {
 
 func (w *WorkerBackend) IsUp(device int32) bool { return w.Devices[device].IsUp.Load() }
 
-// BusyTime implements turn.Backend. It has the runs that have ended.
-func (w *WorkerBackend) BusyTime(device int32) time.Duration { return w.Devices[device].BusyTime }
+// BusyTime implements turn.Backend: the runs that have ended, and the one under way until now. It is called in a round of the core.
+func (w *WorkerBackend) BusyTime(device int32) time.Duration {
+	d := w.Devices[device]
+	busyTime := d.BusyTime
+	if len(d.InFlight) > 0 {
+		busyTime += max(w.core.Loop.Now()-d.InFlight[0].StartedAt, 0)
+	}
+	return busyTime
+}
 
 // HandleEvent handles an event of a worker process in a round of the core: a run has ended, the process was lost, a load
 // has ended, or a new process is back. Events of an earlier process of the device (another Generation) are ignored.

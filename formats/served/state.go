@@ -7,6 +7,9 @@ import (
 	"inferplan/formats/document"
 )
 
+// Interval is the time between two samples, and between two updates of a page that shows them.
+const Interval = 5 * time.Second
+
 // State is the state of a server at one moment.
 type State struct {
 	At             time.Time        `json:"at"`
@@ -16,8 +19,9 @@ type State struct {
 	PlanAgeS       float64          `json:"plan_age_s"` // since the plan came into force
 	UptimeS        float64          `json:"uptime_s"`   // since the first plan came into force
 	Ready          bool             `json:"ready"`
-	OpenRequests   int              `json:"open_requests"` // requests without an answer
-	WindowS        float64          `json:"window_s"`      // the length of the windows of models and devices
+	OpenRequests   int              `json:"open_requests"`   // requests without an answer
+	WindowS        float64          `json:"window_s"`        // the length of the windows of models
+	DeviceWindowS  float64          `json:"device_window_s"` // the length of the window of devices, which begins with their plan at the earliest
 	Models         []Model          `json:"models"`
 	Total          Model            `json:"total"` // all models together, also those of earlier plans; the promise is the sum of the rates
 	DropsByReason  map[string]int64 `json:"drops_by_reason"`
@@ -31,7 +35,8 @@ type State struct {
 
 // Model is a served model, or one class of it: what was promised and what was done. A sample of a request counts as a request.
 type Model struct {
-	formats.ModelClass
+	Model              string          `json:"model"`
+	Class              string          `json:"class,omitempty"`     // SLO class
 	PromisedRPS        float64         `json:"promised_rps"`        // 0 if no rate was promised
 	SLOUS              document.Micros `json:"slo_us"`              // 0 for several models together
 	PromisedAttainment float64         `json:"promised_attainment"` // the share of the requests that has to be in time; 0 for several models together
@@ -40,6 +45,9 @@ type Model struct {
 	Window             Rates           `json:"window"`
 	Counts             Counts          `json:"since_start"`
 }
+
+// Key names the model, or the class of it.
+func (m *Model) Key() formats.ModelClass { return formats.ModelClass{Model: m.Model, Class: m.Class} }
 
 // Rates count what happened in a window of time, in requests per second by the time of the arrival or the answer.
 type Rates struct {
@@ -96,7 +104,7 @@ type Device struct {
 	Kind   int     `json:"kind"`   // index into DeviceKinds
 	Share  int     `json:"share"`
 	Up     bool    `json:"up"`
-	Busy   float64 `json:"busy"` // the share of the window in which it ran batches
+	Busy   float64 `json:"busy"` // the share of the window of devices in which it ran batches
 }
 
 // Sample holds what happened in one interval.

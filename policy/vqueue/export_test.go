@@ -58,16 +58,20 @@ func (p *Policy) Check() error {
 		}
 	}
 	for i := range p.fleet.instances {
-		instance, tokens, evicting := &p.fleet.instances[i], int64(0), 0
+		instance, tokens, taken, evicting := &p.fleet.instances[i], int64(0), int64(0), 0
 		for _, batchNumber := range instance.runningBatches {
 			request := &p.requests.byNumber[p.requests.requestOfBatch[batchNumber]]
 			tokens += request.reservedKVTokens
+			taken += request.takenTokens
 			if request.isEvictionOrdered {
 				evicting++
 			}
 		}
-		if tokens != instance.reservedKVTokens || evicting != instance.pendingEvictions {
-			return fmt.Errorf("instance %d counts %d tokens and %d evictions, has %d and %d", i, instance.reservedKVTokens, instance.pendingEvictions, tokens, evicting)
+		if tokens != instance.reservedKVTokens || taken != instance.takenTokens || evicting != instance.pendingEvictions {
+			return fmt.Errorf("instance %d counts %d and %d tokens and %d evictions, has %d, %d and %d", i, instance.reservedKVTokens, instance.takenTokens, instance.pendingEvictions, tokens, taken, evicting)
+		}
+		if instance.lostThrough > instance.freedTokens {
+			return fmt.Errorf("instance %d has lost %d tokens of %d that became free", i, instance.lostThrough, instance.freedTokens)
 		}
 	}
 	return nil

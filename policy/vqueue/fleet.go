@@ -33,6 +33,8 @@ type instance struct {
 	pendingEvictions  int           // number of evictions that were ordered and have not ended
 	memoryEpoch       int32         // number of times that all its KV memory was lost, by a change of network or of the device
 	freedTokens       int64         // tokens of the contexts of sessions that have become free so far
+	takenTokens       int64         // tokens of free memory that the running batches took when they started
+	lostThrough       int64         // the value of freedTokens up to which contexts are lost for good, see sessionTable.noteMemory
 	refusalBatchCount int32         // number of running batches at which the server refused one more; 0 if it has not since the last tick
 	// Limits that the server itself reported: sequences, and tokens of KV memory.
 	maxSequences,

@@ -34,6 +34,7 @@ type request struct {
 	promptTokens, maxTokens   int32         // tokens of the prompt, and at most of the answer
 	producedTokens            int32         // tokens of the answer produced so far
 	reservedKVTokens          int64         // tokens of KV memory that are reserved for it while it runs
+	takenTokens               int64         // tokens of free KV memory that it took when it started
 	evictionCount             int8          // number of times that it was evicted
 	isEvictionOrdered         bool          // its eviction was ordered and has not ended
 	isUnplaced                bool          // no instance that could serve it is up

@@ -187,9 +187,9 @@ func (s *queueServer) dispatchRequest(instance *instance, requestNumber int32, a
 	request.instanceIndex = s.fleet.instanceOf[instance.device]
 	instance.runningBatches = append(instance.runningBatches, batchNumber)
 	instance.runningByModel[request.model]++
-	s.sessions.noteStart(requestNumber, request)
 	request.reservedKVTokens = s.fleet.kvNeed(request)
 	instance.reservedKVTokens += request.reservedKVTokens
+	s.sessions.noteStart(requestNumber, request)
 
 	// Dispatch a batch of one task with one hop.
 	pipeline := s.fleet.tables.Models[request.model].FirstPipeline
@@ -212,6 +212,7 @@ func (s *queueServer) removeBatch(batchNumber int32) (requestNumber, queueIndex 
 		instance.runningBatches = slices.Delete(instance.runningBatches, index, index+1)
 		instance.runningByModel[request.model]--
 		instance.reservedKVTokens -= request.reservedKVTokens
+		instance.takenTokens -= request.takenTokens
 		if request.isEvictionOrdered {
 			request.isEvictionOrdered = false
 			instance.pendingEvictions--

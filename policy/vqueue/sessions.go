@@ -19,7 +19,7 @@ type sessionEntry struct {
 	usedAt       int64 // sessionTable.useCount at the last use
 	lastRequest  int32 // number of its latest request that has started
 	isRunning    bool  // that request has not been answered
-	keptTokens   int32 // of the context before that request, which the same memory had counted as freed
+	keptTokens   int32 // of the context before that request, which the same memory still had when the request started
 	queueIndex   int32 // queue of the instance that ran it
 	tokens       int32 // of the context
 	memoryEpoch  int32 // instance.memoryEpoch when the request started
@@ -54,11 +54,22 @@ func (t *sessionTable) find(session int64) *sessionEntry {
 	return nil
 }
 
-// noteStart notes that a request starts on its instance. A request without a session (0) is ignored.
+// noteStart notes that a request starts on its instance, and takes free memory there for its prompt and what it has of its answer. Of its
+// session's context it uses again what is left.
 func (t *sessionTable) noteStart(requestNumber int32, request *request) {
-	if request.session == 0 {
-		return
+	instance := &t.fleet.instances[request.instanceIndex]
+	keptTokens := int32(0)
+	if request.session != 0 {
+		keptTokens = t.replaceEntry(requestNumber, request, instance)
 	}
+	request.takenTokens = int64(max(request.promptTokens+request.producedTokens-keptTokens, 0))
+	instance.takenTokens += request.takenTokens
+	t.noteMemory(instance, request.model, 0)
+}
+
+// replaceEntry makes the entry of a session that of its request that starts now on an instance. It returns how many tokens of the session's
+// context the instance still has.
+func (t *sessionTable) replaceEntry(requestNumber int32, request *request, instance *instance) (keptTokens int32) {
 	entry := t.find(request.session)
 	if entry == nil { // take the entry that was used longest ago; free ones were never used
 		set := t.set(request.session)
@@ -69,20 +80,42 @@ func (t *sessionTable) noteStart(requestNumber int32, request *request) {
 			}
 		}
 	}
-	keptTokens := int32(0)
-	if entry.session == request.session && entry.queueIndex == request.instanceIndex && entry.memoryEpoch == t.fleet.instances[request.instanceIndex].memoryEpoch {
-		keptTokens = entry.tokens
+	if entry.session == request.session && entry.queueIndex == request.instanceIndex && entry.memoryEpoch == instance.memoryEpoch {
+		keptTokens = int32(entry.leftTokens(instance))
 	}
 	t.useCount++
-	*entry = sessionEntry{session: request.session, usedAt: t.useCount, lastRequest: requestNumber, isRunning: true, keptTokens: keptTokens, queueIndex: request.instanceIndex, memoryEpoch: t.fleet.instances[request.instanceIndex].memoryEpoch}
+	*entry = sessionEntry{session: request.session, usedAt: t.useCount, lastRequest: requestNumber, isRunning: true, keptTokens: keptTokens, queueIndex: request.instanceIndex, memoryEpoch: instance.memoryEpoch}
+	return keptTokens
 }
 
-// noteAnswer notes that a request was answered with a number of tokens, 0 if that is not known: its context is in free memory now.
+// noteMemory notes up to where the contexts of an instance are lost for good, after a start or an answer of a request of a model. The memory
+// loses first what became free first, so what is left are the latest tokens that fit beside those that running requests took and answerTokens,
+// which a request without a session held until now:
+//
+//	lostThrough = freedTokens - (kvTokens - takenTokens - answerTokens)
+//
+// What was lost does not come back when requests leave, and no more than all can be lost. Without a figure of the memory (0) nothing is.
+func (t *sessionTable) noteMemory(instance *instance, model int32, answerTokens int64) {
+	if _, kvTokens := t.fleet.capacity(instance, t.fleet.networkOf(model)); kvTokens > 0 {
+		lost := instance.freedTokens + instance.takenTokens + answerTokens - kvTokens
+		instance.lostThrough = max(instance.lostThrough, min(lost, instance.freedTokens))
+	}
+}
+
+// leftTokens returns how many tokens of the context of an entry are not lost for good on its instance.
+func (e *sessionEntry) leftTokens(instance *instance) int64 {
+	return max(min(int64(e.tokens), e.freedThrough-instance.lostThrough), 0)
+}
+
+// noteAnswer notes that a request, which has left its instance, was answered with a number of tokens, 0 if that is not known: the context
+// of its session is in free memory now.
 func (t *sessionTable) noteAnswer(requestNumber int32, request *request, answerTokens int32) {
+	contextTokens, instance := request.promptTokens+answerTokens, &t.fleet.instances[request.instanceIndex]
 	if request.session == 0 {
+		t.noteMemory(instance, request.model, int64(contextTokens))
 		return
 	}
-	contextTokens, instance := request.promptTokens+answerTokens, &t.fleet.instances[request.instanceIndex]
+	defer t.noteMemory(instance, request.model, 0)
 	entry := t.find(request.session)
 	if entry == nil || !entry.isRunning || entry.lastRequest != requestNumber {
 		instance.freedTokens += int64(contextTokens)
@@ -112,8 +145,8 @@ func (t *sessionTable) prefixOf(request *request) (queueIndex, tokens int32) {
 		return noQueue, 0
 	}
 
-	// Contexts that became free later, and running requests, have a part of the memory. Its size may not be known (0).
-	remaining := int64(entry.tokens)
+	// Contexts that became free later, and requests that run or ran since, have a part of the memory. Its size may not be known (0).
+	remaining := entry.leftTokens(instance)
 	if _, kvTokens := t.fleet.capacity(instance, network); kvTokens > 0 {
 		freedLater := instance.freedTokens - entry.freedThrough
 		remaining = min(remaining, kvTokens-instance.reservedKVTokens-freedLater)

@@ -20,8 +20,12 @@ func oneInstance() (*sessionTable, *instance) {
 func (t *sessionTable) turn(session int64, number, prompt, answer int32) {
 	r := &request{session: session, promptTokens: prompt}
 	t.noteStart(number, r)
+	t.leave(r)
 	t.noteAnswer(number, r, answer)
 }
+
+// leave takes a request out of the counts of its instance.
+func (t *sessionTable) leave(r *request) { t.fleet.instances[0].takenTokens -= r.takenTokens }
 
 // TestPrefixTokens: a context is there after its answer, until others have used up the memory, the memory is lost, or the instance cannot
 // serve the session.
@@ -39,6 +43,7 @@ func TestPrefixTokens(t *testing.T) {
 	first := &request{session: 5, promptTokens: 1500}
 	table.noteStart(0, first)
 	expect("the first turn runs", 0)
+	table.leave(first)
 	table.noteAnswer(0, first, 500)
 	expect("the first turn is answered", 2000)
 	next.promptTokens = 1800
@@ -53,10 +58,20 @@ func TestPrefixTokens(t *testing.T) {
 	table.turn(7, 3, 2000, 0)
 	expect("a third one", 1000)
 	instance.reservedKVTokens = 700
-	expect("a request runs", 300)
-	instance.reservedKVTokens = 2000
-	expect("more run", 0)
+	expect("a request is expected to take 700", 300)
 	instance.reservedKVTokens = 0
+	expect("it took nothing", 1000)
+
+	// What a request takes is lost for good: at its start, and by its answer, also without a session and if it comes back.
+	evicted := &request{promptTokens: 100}
+	table.noteStart(8, evicted)
+	expect("a request runs", 900)
+	table.leave(evicted)
+	expect("it was evicted", 900)
+	table.turn(0, 9, 100, 200)
+	expect("a request was answered", 700)
+	table.turn(0, 10, 200, 50)
+	expect("a smaller one found the memory free", 700)
 
 	// The instance is down, has another network, or has lost its memory.
 	instance.isDeviceLost = true
@@ -65,7 +80,7 @@ func TestPrefixTokens(t *testing.T) {
 	next.model = 1
 	expect("another network", 0)
 	next.model = 0
-	expect("as before", 1000)
+	expect("as before", 700)
 	instance.memoryEpoch++
 	expect("the network came anew", 0)
 
@@ -73,8 +88,30 @@ func TestPrefixTokens(t *testing.T) {
 	second, third := &request{session: 5, promptTokens: 100}, &request{session: 5, promptTokens: 100}
 	table.noteStart(4, second)
 	table.noteStart(5, third)
+	table.leave(second)
 	table.noteAnswer(4, second, 1)
 	expect("the latest turn runs", 0)
+}
+
+// TestLostPrefixStaysLost: after requests that filled the memory have left, no context is there. A session that goes on takes memory for what
+// was lost of its context, too.
+func TestLostPrefixStaysLost(t *testing.T) {
+	table, instance := oneInstance()
+	next := &request{session: 5, promptTokens: 9000}
+	table.turn(5, 0, 3000, 1000)
+	table.turn(0, 1, 9999, 0)
+	if _, tokens := table.prefixOf(next); tokens != 1 {
+		t.Errorf("the session has %d tokens after others left it 1", tokens)
+	}
+	table.turn(0, 2, 50_000, 0)
+	if queueIndex, tokens := table.prefixOf(next); queueIndex != noQueue || tokens != 0 || instance.lostThrough != instance.freedTokens {
+		t.Errorf("after others filled the memory, the session has %d tokens on %d; %d of %d are lost", tokens, queueIndex, instance.lostThrough, instance.freedTokens)
+	}
+	table.turn(5, 3, 6000, 0)
+	table.turn(6, 4, 5000, 0)
+	if _, tokens := table.prefixOf(next); tokens != 5000 {
+		t.Errorf("the session has %d tokens, expected what 5000 of another one leave of 10000", tokens)
+	}
 }
 
 // TestSessionsTakePlaces: of more sessions than the table has entries, the latest are known.
