@@ -48,6 +48,9 @@ func (r *runner) adoptCuts() error {
 		// Numbers of other devices belong to the same cuts, so these are not changed without --force.
 		otherDevices := slices.ContainsFunc(known.Measurements, func(m formats.Measurement) bool { return m.Device != r.dev.Kind })
 		wantedBlocks := min(r.options.Blocks, j.m.atomCount())
+		if r.options.Ranges.OnlyRanges {
+			wantedBlocks = len(known.Blocks) // ranges are of the blocks that the profile has
+		}
 		if len(known.Blocks) != wantedBlocks {
 			if otherDevices && !r.options.Force {
 				return inputError("%s is cut into %d blocks in the profile, which holds numbers of another device for them; %d were asked for: use --blocks %d, or --force to drop them",

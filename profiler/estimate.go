@@ -33,6 +33,9 @@ func (r *runner) estimate(ctx context.Context, jobs []*modelJob) (Estimate, erro
 		// Count the work of a round (one sample of everything to measure), in runs of the whole model at batch 1. At
 		// share v, v copies run at the same time.
 		n := min(r.options.Blocks, j.m.atomCount())
+		if j.hasProfileCut {
+			n = len(j.entry.Blocks)
+		}
 		runsAtBatch1, idleTime := 0.0, time.Duration(0)
 		for _, key := range j.todo {
 			wholeRuns := 1.0 // the whole model

@@ -3,6 +3,7 @@ package profiler
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 
 	"inferplan/formats"
@@ -19,6 +20,9 @@ type Ranges struct {
 	OnlyRanges bool
 	plan       *formats.Plan
 }
+
+// errNoRange is the error of a run that measures nothing but ranges of blocks, where the plan runs none.
+var errNoRange = fmt.Errorf("%w: the plan runs no blocks", ErrInput)
 
 // AllRanges selects all ranges of at least two neighbouring blocks to be measured in one piece. The ranges are [from,
 // to) in numbers of blocks. The list depends neither on device, share nor batch.

@@ -2,6 +2,7 @@ package profiler
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -85,7 +86,7 @@ func TestUsedRanges(t *testing.T) {
 	o := eng.options("net")
 	o.Blocks, o.Batches, o.OutPath = 4, []int{1, 4, 8}, filepath.Join(t.TempDir(), "profile.json")
 	mustRun(t, o)
-	o.Batches = nil // what is asked for otherwise does not count
+	o.Batches, o.Blocks = nil, 0 // what is asked for otherwise does not count: the profile keeps its four blocks
 	o.Ranges = UsedRanges(planOf(1, 4, 3, "cpu-1", true))
 	p := mustRun(t, o)
 	for batch, want := range map[int]int{1: 1, 4: 1, 8: 0} {
@@ -96,15 +97,12 @@ func TestUsedRanges(t *testing.T) {
 	if n := len(p.Models[0].Measurements); n != 3 {
 		t.Errorf("%d measurements", n)
 	}
-	var warned []string
-	o.Progress = func(e Event) {
-		if e.Stage == StageWarning {
-			warned = append(warned, e.Text)
-		}
+	if n := len(p.Models[0].Blocks); n != 4 {
+		t.Errorf("cut into %d blocks", n)
 	}
 	o.Ranges = UsedRanges(planOf(1, 4, 3, "L4", true))
-	if mustRun(t, o); len(warned) != 1 || !strings.Contains(warned[0], "no range of blocks is asked for on cpu-1") {
-		t.Errorf("warnings %q", warned)
+	if _, err := Run(context.Background(), o); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), "the plan runs no blocks on cpu-1") {
+		t.Errorf("a device that is not here: %v", err)
 	}
 }
 
@@ -133,6 +131,7 @@ func TestSettleMeasuresUntilNothingIsEstimated(t *testing.T) {
 	o := eng.options("net")
 	o.Blocks, o.Batches, o.OutPath, o.Precision = 4, []int{1}, filepath.Join(t.TempDir(), "profile.json"), quickRule
 	mustRun(t, o)
+	o.Blocks = 0
 	open := o.open
 	o.open = func(ctx context.Context, path string, x *Options) (model, error) {
 		return open(ctx, strings.TrimSuffix(filepath.Base(path), ".onnx"), x)

@@ -155,7 +155,7 @@ func (r *runner) run(ctx context.Context) error {
 	}
 	skipped := r.planMeasurements()
 	if r.options.Ranges.OnlyRanges && skipped == 0 && !slices.ContainsFunc(r.jobs, func(j *modelJob) bool { return len(j.todo) > 0 }) {
-		r.progress.warn("", fmt.Sprintf("no range of blocks is asked for on %s, or the profile does not hold the blocks", r.dev.Kind))
+		return fmt.Errorf("%w on %s, or the profile does not hold these blocks there: nothing was measured", errNoRange, r.dev.Kind)
 	}
 	todo := slices.DeleteFunc(slices.Clone(r.jobs), func(j *modelJob) bool { return len(j.todo) == 0 })
 	if len(todo) == 0 {

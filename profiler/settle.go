@@ -2,6 +2,7 @@ package profiler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -102,7 +103,9 @@ func measureUsed(ctx context.Context, o Options, plan *formats.Plan) (int, error
 			report(e)
 		}
 	}
-	_, err = Run(ctx, o)
+	if _, err = Run(ctx, o); errors.Is(err, errNoRange) {
+		return 0, nil // the plan's device is not on this machine
+	}
 	return n, err
 }
 

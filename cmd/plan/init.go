@@ -82,8 +82,8 @@ pools:
 const configStarter = `# Flags for every run, by name; a flag on the command line and INFERPLAN_<FLAG> in the environment win.
 solve:
   margin: auto         # part of the SLO that planning keeps back for waiting: found by simulation, or a number such as 0.4
-simulate:
-  duration: 30s
+# simulate:
+#   duration: 1m       # without it, 30 s of arrivals, or the runs of the plan's own figures where it states them
 `
 
 // newInitCommand makes the verb init, which writes a cluster, a workload and a configuration to start from.

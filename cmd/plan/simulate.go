@@ -194,9 +194,14 @@ func (o *simulateOptions) repeatStatedRuns(p *printer, plan *formats.Plan) {
 	if !o.seedGiven {
 		o.seed = runs.Seed
 	}
-	if !o.durationGiven || !o.runsGiven || !o.seedGiven {
-		p.printAssumptions([]string{fmt.Sprintf("runs: %d of %v of arrivals, from seed %d, as those of the plan's figures", o.runCount, o.duration, o.seed)})
+	if o.durationGiven && o.runsGiven && o.seedGiven {
+		return
 	}
+	source := "as those of the plan's figures"
+	if o.duration != runs.DurationUS.D() || o.runCount != runs.Runs || o.seed != runs.Seed {
+		source = fmt.Sprintf("where the plan's figures come from %d of %v, from seed %d", runs.Runs, runs.DurationUS.D(), runs.Seed)
+	}
+	p.printAssumptions([]string{fmt.Sprintf("runs: %d of %v of arrivals, from seed %d, %s", o.runCount, o.duration, o.seed, source)})
 }
 
 // newScenario returns the scenario of the plan under the flags, without arrivals. A scenario is a plan with its

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -226,6 +227,17 @@ func TestSummaryCountsDevicesThatReload(t *testing.T) {
 	b.Objective.Value *= 1.26
 	b.Deployment[0].Pipelines[0].Stages[0].Blocks[1], b.Deployment[0].Pipelines[0].Stages[1].Blocks[0] = 3, 3
 	if got, want := diff.Plans(a, b, nil).Summary, "4 of 5 devices load other blocks; throughput +26 %"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+
+	// Devices that only lose their blocks load nothing.
+	a, b = plan(t), plan(t)
+	b.Deployment[0].Pipelines[0].Stages = b.Deployment[0].Pipelines[0].Stages[:1]
+	freed := 0
+	for _, place := range a.Deployment[0].Pipelines[0].Stages[1].Placement {
+		freed += place.DeviceCount()
+	}
+	if got, want := diff.Plans(a, b, nil).Summary, fmt.Sprintf("1 pipeline added, 1 removed; 0 of 5 devices load other blocks, %d become free", freed); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -22,8 +22,12 @@ func (list planChanges) summary(a, b *formats.Plan) string {
 	if added, removed := list.countChanges("pipelines", Added), list.countChanges("pipelines", Removed); added+removed > 0 {
 		parts = append(parts, fmt.Sprintf("%s added, %d removed", plural(added, "pipeline"), removed))
 	}
-	if reloadedDevices, usedDevices := countReloads(a, b); usedDevices > 0 {
-		parts = append(parts, fmt.Sprintf("%d of %s load other blocks", reloadedDevices, plural(usedDevices, "device")))
+	if reloadedDevices, freedDevices, usedDevices := countReloads(a, b); usedDevices > 0 {
+		text := fmt.Sprintf("%d of %s load other blocks", reloadedDevices, plural(usedDevices, "device"))
+		if freedDevices > 0 {
+			text += fmt.Sprintf(", %d become free", freedDevices)
+		}
+		parts = append(parts, text)
 	}
 	if x, y := a.Objective, b.Objective; x.Name == y.Name && x.Value != y.Value && x.Value != 0 {
 		parts = append(parts, fmt.Sprintf("%s %s", y.Name, percent((y.Value-x.Value)/x.Value)))
@@ -75,17 +79,22 @@ func (list planChanges) names(sections ...string) (out []string) {
 	return out
 }
 
-// countReloads returns how many devices hold other blocks in plan b than in a, and how many either plan uses.
-func countReloads(a, b *formats.Plan) (reloadedDevices, usedDevices int) {
+// countReloads returns how many devices load in plan b what they do not hold in a, how many of a hold nothing in b, and
+// how many either plan uses. A device that only unloads counts as none of the first.
+func countReloads(a, b *formats.Plan) (reloadedDevices, freedDevices, usedDevices int) {
 	oldModels, newModels := modelsByDevice(a), modelsByDevice(b)
 	allDevices := maps.Clone(oldModels)
 	maps.Copy(allDevices, newModels)
 	for device := range allDevices {
-		if oldModels[device] != newModels[device] {
+		isNew := func(part string) bool { return !slices.Contains(oldModels[device], part) }
+		switch {
+		case len(newModels[device]) == 0:
+			freedDevices++
+		case slices.ContainsFunc(newModels[device], isNew):
 			reloadedDevices++
 		}
 	}
-	return reloadedDevices, len(allDevices)
+	return reloadedDevices, freedDevices, len(allDevices)
 }
 
 // deviceUnit is one device of a kind.
@@ -94,8 +103,8 @@ type deviceUnit struct {
 	n    int
 }
 
-// modelsByDevice returns what each device holds as text: models, blocks and shares.
-func modelsByDevice(p *formats.Plan) map[deviceUnit]string {
+// modelsByDevice returns what each device holds as texts: a model, its blocks and the share each.
+func modelsByDevice(p *formats.Plan) map[deviceUnit][]string {
 	parts := map[deviceUnit][]string{}
 	for s := range p.Stages() {
 		for _, placement := range s.Placement {
@@ -105,12 +114,7 @@ func modelsByDevice(p *formats.Plan) map[deviceUnit]string {
 			}
 		}
 	}
-	out := map[deviceUnit]string{}
-	for u, list := range parts {
-		slices.Sort(list)
-		out[u] = strings.Join(slices.Compact(list), ", ")
-	}
-	return out
+	return parts
 }
 
 // plural returns "1 noun", or the count n with an s behind the noun.

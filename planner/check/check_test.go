@@ -305,7 +305,7 @@ func TestGateOfABrokenPlan(t *testing.T) {
 		if c.Metric != "rps" {
 			continue
 		}
-		if c.Subject != "objective, planned again" || c.New != r.Planned.Value || !c.Failed {
+		if c.Subject != "objective (today: of the best plan)" || c.New != r.Planned.Value || !c.Failed {
 			t.Errorf("%s: %g (failed: %v), of a plan that no longer fits; planned again %g", c.Subject, c.New, c.Failed, r.Planned.Value)
 		}
 	}

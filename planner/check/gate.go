@@ -276,6 +276,9 @@ func (g *gateRun) evaluate(ctx context.Context, plan *formats.Plan, in *planner.
 		if metricNamed(v.figures[i].Metric) == nil {
 			return nil, fmt.Errorf("the figure of %s belongs to no metric: %q", v.figures[i].Subject, v.figures[i].Metric)
 		}
+		if text := v.figures[i].Shortfall; text != "" {
+			v.findings = append(v.findings, Finding{Severity: Warning, Constraint: "slo", Message: text})
+		}
 	}
 	return v, nil
 }
@@ -285,7 +288,7 @@ func (g *gateRun) evaluate(ctx context.Context, plan *formats.Plan, in *planner.
 // adds a note.
 func (v *planView) solveAgain(ctx context.Context, in *GateInput, plan *formats.Plan, documents planner.Inputs) error {
 	if in.Solver == nil {
-		v.notes = append(v.notes, "not planned again: there is no solver")
+		v.notes = append(v.notes, "not planned again (--no-solve)")
 		return nil
 	}
 
@@ -343,7 +346,7 @@ func (r *Result) addAdvice(today *formats.Profile) {
 		}
 	}
 	if r.Verdict == Fail && r.Planned != nil {
-		r.Advice = append(r.Advice, fmt.Sprintf("the best plan of today reaches %s %.6g; take it with: plan solve", r.Planned.Name, r.Planned.Value))
+		r.Advice = append(r.Advice, fmt.Sprintf("the best plan of today reaches %s %.6g; take it with: plan solve --force", r.Planned.Name, r.Planned.Value))
 	}
 	if i := slices.IndexFunc(r.Metrics, func(c Comparison) bool { return c.isWithinChance() }); i >= 0 {
 		c := &r.Metrics[i]

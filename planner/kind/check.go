@@ -64,11 +64,11 @@ type CheckInput struct {
 
 // Reachable returns the largest value of the objective that is possible with the documents of today: the larger of
 // current, which the plan under check reaches today, and the value of the best plan of today. A plan under check that
-// breaks a constraint does not count. If neither is left, it returns false.
+// breaks a constraint does not count. Without a best plan, which shows what is possible, it returns false.
 func (t *CheckInput) Reachable(current float64) (float64, bool) {
 	switch {
 	case t.BestPlan == nil:
-		return current, !t.BreaksConstraint
+		return 0, false
 	case t.BreaksConstraint:
 		return t.BestPlan.Objective.Value, true
 	}
@@ -81,4 +81,6 @@ type FigurePair struct {
 	Subject  string
 	Old, New float64
 	Unit     string
+	// Shortfall says by how much too few requests are in time today. It is empty if there are enough, or none are counted.
+	Shortfall string
 }

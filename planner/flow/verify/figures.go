@@ -55,7 +55,7 @@ func Figures(_ context.Context, t *kind.CheckInput) (list []kind.FigurePair, not
 		sustainedShare = o.Value / *o.Fluid
 	}
 	if reachable, ok := t.Reachable(heldFactor / sustainedShare); ok && o.Name == "throughput" {
-		list = append(list, kind.FigurePair{Metric: "rps", Subject: "objective, planned again", Old: o.Value, New: reachable * sustainedShare, Unit: "rps per weight"})
+		list = append(list, kind.FigurePair{Metric: "rps", Subject: "objective (today: of the best plan)", Old: o.Value, New: reachable * sustainedShare, Unit: "rps per weight"})
 	}
 	return list, "", nil
 }

@@ -59,7 +59,7 @@ func (c *gearChecker) compareAccuracies(g *gearsToday) []kind.FigurePair {
 	}
 	if c.BestPlan != nil && c.BestPlan.Objective.Name == "accuracy" {
 		best, _ := c.Reachable(accuracyToday) // with a plan made today there always is one
-		pairs = append(pairs, pairOf("cascade, planned again", best))
+		pairs = append(pairs, pairOf("cascade (today: of the best plan)", best))
 	}
 	return pairs
 }

@@ -54,7 +54,7 @@ func (c *planChecker) ratePairs() []kind.FigurePair {
 	bestToday, ok := c.Reachable(valueToday / heldPart)
 	bestToday *= heldPart
 	if ok && c.Promised.Objective.Name == "throughput" && !math.IsInf(bestToday, 1) {
-		pairs = append(pairs, kind.FigurePair{Metric: "rps", Subject: "objective, planned again", Old: c.Promised.Objective.Value, New: bestToday, Unit: "rps per weight"})
+		pairs = append(pairs, kind.FigurePair{Metric: "rps", Subject: "objective (today: of the best plan)", Old: c.Promised.Objective.Value, New: bestToday, Unit: "rps per weight"})
 	}
 	return pairs
 }

@@ -39,7 +39,7 @@ func Figures(ctx context.Context, t *kind.CheckInput) (list []kind.FigurePair, n
 		m := &current.Models[i]
 		for k := range promised.Models {
 			if o := &promised.Models[k]; o.Model == m.Model && o.Class == m.Class {
-				list = append(list, kind.FigurePair{Metric: "rps", Subject: m.Key().String() + " in time", Old: o.Attainment * o.OfferedRPS, New: m.Attainment * m.OfferedRPS, Unit: "rps"})
+				list = append(list, kind.FigurePair{Metric: "rps", Subject: m.Key().String() + " in time", Old: o.Attainment * o.OfferedRPS, New: m.Attainment * m.OfferedRPS, Unit: "rps", Shortfall: shortfall(m)})
 				list = append(list, kind.FigurePair{Metric: "p99", Subject: m.Key().String(), Old: float64(o.Latency.P99US) / 1000, New: float64(m.Latency.P99US) / 1000, Unit: "us"})
 			}
 		}
@@ -49,6 +49,19 @@ func Figures(ctx context.Context, t *kind.CheckInput) (list []kind.FigurePair, n
 		list = append(list, kind.FigurePair{Metric: "cost", Subject: "instances", Old: oldPrice, New: newPrice, Unit: "USD per hour"})
 	}
 	return list, "", nil
+}
+
+// shortfall returns in words how many requests of a model and class are in time and how many should be, if they are fewer
+// even at the upper end of the interval of the share. Otherwise it returns "".
+func shortfall(m *formats.ModelReport) string {
+	asked, upperEnd := document.ShareAt(m.Percentile), m.Attainment
+	if m.AttainmentCI != nil {
+		upperEnd = m.AttainmentCI[1]
+	}
+	if m.Requests == 0 || upperEnd >= asked {
+		return ""
+	}
+	return fmt.Sprintf("%s: %.1f %% in time, asked %.5g %%", m.Key(), 100*m.Attainment, 100*asked)
 }
 
 // goodputPair returns, for a plan of the most goodput, the requests in time of all models and classes together: of the promised plan, and
@@ -64,7 +77,7 @@ func goodputPair(t *kind.CheckInput, promised, current *formats.Report) []kind.F
 		return sum
 	}
 	reachable, _ := t.Reachable(goodput(current)) // with a best plan there always is one
-	return []kind.FigurePair{{Metric: "rps", Subject: "objective, planned again", Old: goodput(promised), New: reachable, Unit: "rps"}}
+	return []kind.FigurePair{{Metric: "rps", Subject: "objective (today: of the best plan)", Old: goodput(promised), New: reachable, Unit: "rps"}}
 }
 
 // hourlyPrice returns the price of a plan's instances, in USD per hour.
