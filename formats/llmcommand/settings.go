@@ -138,6 +138,10 @@ func (r *reader) readLimits(s *Settings, d defaults) {
 	}
 	if s.TokenBudget == 0 {
 		s.TokenBudget = d.tokenBudget
+		if value, _ := text(r.words, p.TokenBudget); value == "-1" && p == &SGLang {
+			s.assume("%s is -1: the server does not divide prompts, which a plan does not know; planned with %d tokens in an iteration, the default of %s", p.TokenBudget[0], d.tokenBudget, p.commandSources)
+			return
+		}
 		s.assume("%s is absent: up to %d tokens in an iteration, the default of %s", p.TokenBudget[0], d.tokenBudget, p.commandSources)
 	}
 }

@@ -56,6 +56,14 @@ func TestDefaultsAreSaid(t *testing.T) {
 	}
 }
 
+// An iteration without a limit, as SGLang has it with -1, is not said to be an absent option.
+func TestUndividedPromptsAreSaid(t *testing.T) {
+	s, err := SGLang.Read(strings.Fields("sglang serve --model-path m --max-running-requests 8 --chunked-prefill-size -1"), Device{MemoryBytes: 24 << 30})
+	if err != nil || len(s.Assumed) != 1 || !strings.HasPrefix(s.Assumed[0], "--chunked-prefill-size is -1: the server does not divide prompts") {
+		t.Errorf("%v, %v", s, err)
+	}
+}
+
 // Options with values that no server takes, and those that change what a profile's times mean, are errors.
 func TestWrongOptionsAreRefused(t *testing.T) {
 	for command, want := range map[string]string{
