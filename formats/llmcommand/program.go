@@ -21,6 +21,7 @@ type Program struct {
 	MemoryShare      []string // part of each device's memory that it takes
 	Adapters         []string // LoRA adapters
 	NoPrefixCache    []string // flag: KV of earlier prompts is not kept
+	PrefixCache      []string // flag: it is kept; of this and NoPrefixCache the last holds
 	Priority         []string // flag, or an option with the value priority: its own queue is ordered by priority
 
 	namesModel     bool // the model may stand behind the start, without an option
@@ -51,11 +52,11 @@ var (
 		Model: []string{"--model"}, ServedName: []string{"--served-model-name"}, TensorParallel: []string{"--tensor-parallel-size", "-tp"}, DataParallel: []string{"--data-parallel-size", "-dp"},
 		PipelineParallel: []string{"--pipeline-parallel-size", "-pp"}, Sequences: []string{"--max-num-seqs"}, TokenBudget: []string{"--max-num-batched-tokens"}, Context: []string{"--max-model-len"},
 		KVBytes: []string{"--kv-cache-memory-bytes"}, MemoryShare: []string{"--gpu-memory-utilization"}, Adapters: []string{"--lora-modules"},
-		NoPrefixCache: []string{"--no-enable-prefix-caching"}, Priority: []string{"--scheduling-policy"},
+		NoPrefixCache: []string{"--no-enable-prefix-caching"}, PrefixCache: []string{"--enable-prefix-caching"}, Priority: []string{"--scheduling-policy"},
 		namesModel: true, listsAdapters: true, defaultsOf: vllmDefaults, commandSources: "vLLM's EngineArgs",
 	}
 	SGLang = Program{
-		Name: "SGLang", Images: []string{"sglang"}, Starts: [][]string{{"-m", "sglang.launch_server"}},
+		Name: "SGLang", Images: []string{"sglang"}, Starts: [][]string{{"-m", "sglang.launch_server"}, {"sglang", "serve"}},
 		Model: []string{"--model-path", "--model"}, ServedName: []string{"--served-model-name"}, TensorParallel: []string{"--tp-size", "--tp", "--tensor-parallel-size"},
 		DataParallel: []string{"--dp-size", "--dp", "--data-parallel-size"}, PipelineParallel: []string{"--pp-size", "--pipeline-parallel-size"},
 		Sequences: []string{"--max-running-requests"}, TokenBudget: []string{"--chunked-prefill-size"}, Context: []string{"--context-length"}, KVTokens: []string{"--max-total-tokens"},
@@ -65,7 +66,7 @@ var (
 	LlamaCpp = Program{
 		Name: "llama.cpp", Images: []string{"llama.cpp"}, Starts: [][]string{{"llama-server"}},
 		Model: []string{"--model", "-m", "--hf-repo", "-hf", "-hfr"}, ServedName: []string{"--alias", "-a"}, Sequences: []string{"--parallel", "-np"}, TokenBudget: []string{"--batch-size", "-b"},
-		Context: []string{"--ctx-size", "-c"}, Adapters: []string{"--lora"}, NoPrefixCache: []string{"--no-cache-prompt"}, KVUnified: []string{"--kv-unified", "-kvu"},
+		Context: []string{"--ctx-size", "-c"}, Adapters: []string{"--lora"}, NoPrefixCache: []string{"--no-cache-prompt"}, PrefixCache: []string{"--cache-prompt"}, KVUnified: []string{"--kv-unified", "-kvu"},
 		sharedContext: true, defaultsOf: llamaDefaults, commandSources: "llama-server --help",
 	}
 )

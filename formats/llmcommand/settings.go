@@ -3,6 +3,7 @@ package llmcommand
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -56,7 +57,7 @@ func (p *Program) Read(words []string, d Device) (*Settings, error) {
 		s.MemoryShare = value
 	}
 	s.Adapters = r.adapters()
-	_, s.NoPrefixCache = values(r.words, p.NoPrefixCache)
+	s.NoPrefixCache = lastIndex(r.words, p.NoPrefixCache) > lastIndex(r.words, p.PrefixCache)
 	priority, isSet := values(r.words, p.Priority)
 	s.Priority = isSet && (len(priority) == 0 || slices.Contains(priority, "priority"))
 	if r.err != nil {
@@ -117,7 +118,10 @@ const maxTokenBudget = 1 << 30
 // readLimits sets the limits of a server, with the defaults where it has no such option. What is assumed is noted.
 func (r *reader) readLimits(s *Settings, d defaults) {
 	p := r.program
-	s.Sequences, s.TokenBudget, s.ContextTokens = int(r.wholeNumber(p.Sequences)), int(r.wholeNumber(p.TokenBudget)), int(r.wholeNumber(p.Context))
+	s.Sequences, s.TokenBudget = int(r.wholeNumber(p.Sequences)), int(r.wholeNumber(p.TokenBudget))
+	if value, err := text(r.words, p.Context); err != nil || value != "0" || !p.sharedContext { // 0 is the default of llama-server: the context of the model
+		s.ContextTokens = int(r.wholeNumber(p.Context))
+	}
 	if s.TokenBudget > maxTokenBudget {
 		r.fail(p.TokenBudget[0], strconv.Itoa(s.TokenBudget), fmt.Sprintf("at most %d", maxTokenBudget))
 	}
@@ -134,6 +138,10 @@ func (r *reader) readLimits(s *Settings, d defaults) {
 	}
 	if s.TokenBudget == 0 {
 		s.TokenBudget = d.tokenBudget
+		if value, _ := text(r.words, p.TokenBudget); value == "-1" && p == &SGLang {
+			s.assume("%s is -1: the server does not divide prompts, which a plan does not know; planned with %d tokens in an iteration, the default of %s", p.TokenBudget[0], d.tokenBudget, p.commandSources)
+			return
+		}
 		s.assume("%s is absent: up to %d tokens in an iteration, the default of %s", p.TokenBudget[0], d.tokenBudget, p.commandSources)
 	}
 }
@@ -142,7 +150,7 @@ func (s *Settings) assume(format string, args ...any) {
 	s.Assumed = append(s.Assumed, fmt.Sprintf(format, args...))
 }
 
-// adapters returns the LoRA adapters: words NAME=PATH, objects in JSON with name and path, or files, which are called as
+// adapters returns the LoRA adapters: words NAME=PATH, objects in JSON with name and path or lists of them, or files, which are called as
 // the file is without its ending.
 func (r *reader) adapters() (list []Adapter) {
 	words, isSet := values(r.words, r.program.Adapters)
@@ -156,17 +164,27 @@ func (r *reader) adapters() (list []Adapter) {
 			}
 			continue
 		}
-		var object struct {
+		var objects []struct {
 			Name string `json:"name"`
 			Path string `json:"path"`
 			Lora string `json:"lora_name"`
 			File string `json:"lora_path"`
 		}
-		if strings.HasPrefix(word, "{") {
-			if err := json.Unmarshal([]byte(word), &object); err != nil || cmp.Or(object.Name, object.Lora) == "" {
-				r.fail(r.program.Adapters[0], strconv.Quote(word), "NAME=PATH, or an object with name and path")
+		if strings.HasPrefix(word, "{") || strings.HasPrefix(word, "[") {
+			array := word
+			if strings.HasPrefix(word, "{") {
+				array = "[" + word + "]"
 			}
-			list = append(list, Adapter{cmp.Or(object.Name, object.Lora), cmp.Or(object.Path, object.File)})
+			err := json.Unmarshal([]byte(array), &objects)
+			for _, o := range objects {
+				if cmp.Or(o.Name, o.Lora) == "" {
+					err = cmp.Or(err, errors.New("no name"))
+				}
+				list = append(list, Adapter{cmp.Or(o.Name, o.Lora), cmp.Or(o.Path, o.File)})
+			}
+			if err != nil {
+				r.fail(r.program.Adapters[0], strconv.Quote(word), "NAME=PATH, an object with name and path, or a list of these")
+			}
 			continue
 		}
 		name, file, isNamed := strings.Cut(word, "=")

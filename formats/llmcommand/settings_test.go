@@ -29,6 +29,10 @@ func TestCommandsAreRead(t *testing.T) {
 			Settings{Model: "org/m", Names: []string{"org/m"}, TensorParallel: 1, Copies: 1, Sequences: 2048, TokenBudget: 16384}},
 		{&LlamaCpp, "/app/llama-server -m /models/m.gguf -a small -np 8 -c 65536 --lora /l/sql.gguf,/l/code.gguf", Device{},
 			Settings{Model: "/models/m.gguf", Names: []string{"small"}, Copies: 1, Sequences: 8, TokenBudget: 2048, ContextTokens: 8192, KVTokens: 65536, Adapters: []Adapter{{"sql", "/l/sql.gguf"}, {"code", "/l/code.gguf"}}}},
+		{&LlamaCpp, "llama-server -m m.gguf -c 0 -np 4 -b 512", Device{}, Settings{Model: "m.gguf", Names: []string{"m.gguf"}, Copies: 1, Sequences: 4, TokenBudget: 512}},
+		{&SGLang, "sglang serve --model-path m --tp 2", Device{MemoryBytes: 24 << 30}, Settings{Model: "m", Names: []string{"m"}, TensorParallel: 2, Copies: 1, Sequences: 2048, TokenBudget: 2048}},
+		{&VLLM, `vllm serve m --no-enable-prefix-caching --enable-prefix-caching --lora-modules [{"name":"a","path":"/a"},{"name":"b","path":"/b"}]`, Device{},
+			Settings{Model: "m", Names: []string{"m"}, TensorParallel: 1, Copies: 1, Sequences: 256, TokenBudget: 2048, Adapters: []Adapter{{"a", "/a"}, {"b", "/b"}}}},
 		{&LlamaCpp, "llama-server --hf-repo org/m-GGUF:Q8_0 --ctx-size 16384 --kv-unified --parallel 4 --batch-size 512", Device{},
 			Settings{Model: "org/m-GGUF:Q8_0", Names: []string{"org/m-GGUF:Q8_0"}, Copies: 1, Sequences: 4, TokenBudget: 512, ContextTokens: 16384, KVTokens: 16384}},
 	} {
@@ -52,20 +56,29 @@ func TestDefaultsAreSaid(t *testing.T) {
 	}
 }
 
+// An iteration without a limit, as SGLang has it with -1, is not said to be an absent option.
+func TestUndividedPromptsAreSaid(t *testing.T) {
+	s, err := SGLang.Read(strings.Fields("sglang serve --model-path m --max-running-requests 8 --chunked-prefill-size -1"), Device{MemoryBytes: 24 << 30})
+	if err != nil || len(s.Assumed) != 1 || !strings.HasPrefix(s.Assumed[0], "--chunked-prefill-size is -1: the server does not divide prompts") {
+		t.Errorf("%v, %v", s, err)
+	}
+}
+
 // Options with values that no server takes, and those that change what a profile's times mean, are errors.
 func TestWrongOptionsAreRefused(t *testing.T) {
 	for command, want := range map[string]string{
-		"vllm serve m --max-num-seqs many":             `--max-num-seqs: found "many", expected a whole number of at least 1`,
-		"vllm serve m --max-num-seqs $(SEQS)":          `--max-num-seqs: found "$(SEQS)"`,
-		"vllm serve m --max-num-seqs 0":                `--max-num-seqs: found "0"`,
-		"vllm serve m --max-num-seqs 1e3":              `--max-num-seqs: found "1e3"`,
-		"vllm serve m --gpu-memory-utilization 1.5":    `--gpu-memory-utilization: found "1.5", expected a number above 0, up to 1`,
-		"vllm serve m --max-num-batched-tokens 1T":     "--max-num-batched-tokens: found 1099511627776, expected at most 1073741824",
-		"vllm serve m -pp 2":                           "--pipeline-parallel-size: found 2, expected 1",
-		"vllm serve m --tensor-parallel-size --port=1": "--tensor-parallel-size: found nothing, expected a value",
-		"vllm serve m --lora-modules":                  "--lora-modules: found nothing, expected adapters",
-		"vllm serve m --lora-modules {x":               "--lora-modules: found \"{x\", expected NAME=PATH",
-		"vllm serve --port 8000":                       "--model: found nothing, expected the model that is loaded, first behind the command",
+		"vllm serve m --max-num-seqs many":              `--max-num-seqs: found "many", expected a whole number of at least 1`,
+		"vllm serve m --max-num-seqs $(SEQS)":           `--max-num-seqs: found "$(SEQS)"`,
+		"vllm serve m --max-num-seqs 0":                 `--max-num-seqs: found "0"`,
+		"vllm serve m --max-num-seqs 1e3":               `--max-num-seqs: found "1e3"`,
+		"vllm serve m --gpu-memory-utilization 1.5":     `--gpu-memory-utilization: found "1.5", expected a number above 0, up to 1`,
+		"vllm serve m --max-num-batched-tokens 1T":      "--max-num-batched-tokens: found 1099511627776, expected at most 1073741824",
+		"vllm serve m -pp 2":                            "--pipeline-parallel-size: found 2, expected 1",
+		"vllm serve m --tensor-parallel-size --port=1":  "--tensor-parallel-size: found nothing, expected a value",
+		"vllm serve m --lora-modules":                   "--lora-modules: found nothing, expected adapters",
+		"vllm serve m --lora-modules [{\"name\":\"\"}]": `--lora-modules: found "[{\"name\":\"\"}]", expected NAME=PATH`,
+		"vllm serve m --lora-modules {x":                "--lora-modules: found \"{x\", expected NAME=PATH",
+		"vllm serve --port 8000":                        "--model: found nothing, expected the model that is loaded, first behind the command",
 	} {
 		_, err := VLLM.Read(strings.Fields(command), Device{})
 		if _, ok := errors.AsType[*OptionError](err); !ok || !strings.Contains(err.Error(), want) {

@@ -65,6 +65,16 @@ func values(words, names []string) (list []string, isSet bool) {
 	return list, isSet
 }
 
+// lastIndex returns where an option stands last among words, or -1 if it is absent.
+func lastIndex(words, names []string) int {
+	for i, word := range slices.Backward(words) {
+		if name, _, _ := strings.Cut(word, "="); isOption(word) && sameName(names, name) {
+			return i
+		}
+	}
+	return -1
+}
+
 // text returns the last value of an option, or "" if there is none.
 func text(words, names []string) (string, error) {
 	list, isSet := values(words, names)

@@ -83,7 +83,11 @@ func (l *languageReader) servers(workloads []*workload) (list []kind.Server, err
 		}
 		settings, err := w.engine.program.Read(w.words, l.deviceOf(devices.kind))
 		if wrong, ok := errors.AsType[*llmcommand.OptionError](err); ok {
-			return nil, w.argumentsValue().fail(wrong.Option+" "+wrong.Found+" of "+w.String(), wrong.Expected, "values of variables that a ConfigMap or a Secret has are not read: give them in the arguments")
+			hint := ""
+			if strings.Contains(wrong.Found, "$(") {
+				hint = "values of variables that a ConfigMap or a Secret has are not read: give them in the arguments"
+			}
+			return nil, w.argumentsValue().fail(wrong.Option+" "+wrong.Found+" of "+w.String(), wrong.Expected, hint)
 		}
 		for _, line := range settings.Assumed {
 			l.notes = append(l.notes, w.String()+": "+line)

@@ -193,6 +193,11 @@ func TestServersThatAreNotRead(t *testing.T) {
 			t.Errorf("%s with %s: %d servers, %s; want %s", c.words, c.limits, len(list), said, c.want)
 		}
 	}
+	for words, isHinted := range map[string]bool{`--max-num-seqs, $(KEY)`: true, `--max-num-seqs, "0"`: false} {
+		if _, _, err := languageServers(manifest("vllm, serve, org/chat, "+words, "nvidia.com/gpu: 1"), cluster, nil); err == nil || strings.Contains(err.Error(), "ConfigMap") != isHinted {
+			t.Errorf("%s: %v", words, err)
+		}
+	}
 	list, _, err := languageServers(manifest("vllm, serve, org/other, --served-model-name, mine", "nvidia.com/gpu: 1"), cluster, map[string]string{"mine": "code"})
 	if err != nil || len(list) != 1 || list[0].Model != "code" {
 		t.Errorf("%v, %v", list, err)
