@@ -64,6 +64,13 @@ func LocalCluster(profile *formats.Profile, m Machine) (*formats.Cluster, []stri
 		break // thread sets of another size would use the same cores twice
 	}
 	if len(c.Pools) == 0 {
+		for i := range profile.LLMs {
+			for _, instance := range profile.LLMs[i].Instances {
+				kinds = append(kinds, instance.Device)
+			}
+		}
+		slices.Sort(kinds)
+		kinds = slices.Compact(kinds)
 		return nil, nil, fmt.Errorf("this machine has none of the devices that the profile measured (%s); "+
 			"type 'plan profile' here, or give a cluster file with --cluster", strings.Join(kinds, ", "))
 	}

@@ -231,7 +231,7 @@ func (o *loadOptions) readSamples(p *printer, plan *formats.Plan) (*load.Samples
 	case plan.AnswersByInput() && !o.noise:
 		return nil, usageErrorf("%s: who answers a request of this plan depends on its input, and random numbers are not what it was planned for: give --inputs (samples such as the records are of), or --noise", o.plan)
 	case o.noise || plan.AnswersByInput():
-		p.printNote("sends random numbers: who answers them says nothing of real inputs")
+		p.printNote("sends random numbers: which model answers them says nothing about real inputs")
 	default:
 		p.printAssumptions([]string{"inputs: random numbers"})
 	}

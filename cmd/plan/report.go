@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -119,17 +120,30 @@ func shareOf(reports []*formats.Report, key formats.ModelClass) float64 {
 // driftShare is the relative difference from which on a median is not the promised one.
 const driftShare = 0.2
 
-// medianWarnings returns a line for each report whose median latency differs from that of the first report. It is for
-// a difference of more than driftShare, which hints at a machine that is slower or faster than its profile.
+// medianWarnings returns a line for each model of a measured report whose median latency differs from that of the first
+// report. It is for a difference of more than driftShare, which hints at a machine that is slower or faster than its
+// profile. Simulated reports have no machine.
 func medianWarnings(names []string, reports []*formats.Report) (out []string) {
-	reference := reports[0]
 	for j, r := range reports[1:] {
-		if reference.Latency.P50US == 0 || r.Latency.P50US == 0 { // nothing was answered
+		if r.Source == "simulate" {
 			continue
 		}
-		if deviation := float64(r.Latency.P50US)/float64(reference.Latency.P50US) - 1; deviation > driftShare || deviation < -driftShare {
-			out = append(out, fmt.Sprintf("%s: the median is %+.0f %% off %s's; where a simulation by recorded times (plan simulate --service) agrees with it, the machine is no longer what the profile says",
-				reportName(names[j+1]), 100*deviation, reportName(names[0])))
+		for i := range r.Models {
+			m := &r.Models[i]
+			reference := findModel(reports[0], m.Key())
+			if reference == nil || reference.Latency.P50US == 0 || m.Latency.P50US == 0 { // nothing was answered
+				continue
+			}
+			deviation := float64(m.Latency.P50US)/float64(reference.Latency.P50US) - 1
+			if math.Abs(deviation) <= driftShare {
+				continue
+			}
+			side := "above"
+			if deviation < 0 {
+				side = "below"
+			}
+			out = append(out, fmt.Sprintf("%s: the median of %s is %.0f %% %s that of %s. To see whether the speed of the machine changed: plan serve --record s.json, then plan simulate --service s.json",
+				reportName(names[j+1]), m.Key(), 100*math.Abs(deviation), side, reportName(names[0])))
 		}
 	}
 	return out

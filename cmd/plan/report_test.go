@@ -38,9 +38,14 @@ func TestNothingAnsweredHasNoLatency(t *testing.T) {
 		r.Models = []formats.ModelReport{{Model: "a", Latency: r.Latency}}
 	}
 	names := []string{"promised.json", "none.json", "slower.json"}
-	if got := medianWarnings(names, reports); len(got) != 1 || !strings.HasPrefix(got[0], "slower: the median is +100 % off promised's;") {
+	if got := medianWarnings(names, reports); len(got) != 1 || !strings.HasPrefix(got[0], "slower: the median of a is 100 % above that of promised. ") {
 		t.Errorf("found %q", got)
 	}
+	slower.Source = "simulate"
+	if got := medianWarnings(names, reports); len(got) != 0 {
+		t.Errorf("a simulated report: found %q", got)
+	}
+	slower.Source = ""
 	if rows := comparisonTable(names, reports).Rows; rows[1][9] != "" || rows[1][11] != "" || rows[2][9] != "+100.0 %" {
 		t.Errorf("found %q", rows)
 	}

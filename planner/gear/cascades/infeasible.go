@@ -47,8 +47,8 @@ func (e *InfeasibleError) Reason() string {
 		}
 		return text + fmt.Sprintf(": raise the SLO to at least %v", e.SLO)
 	case e.ClosestHeldOut != nil:
-		return fmt.Sprintf("accuracy %.4f is not reached out of sample: the plan that comes closest has %.4f on the samples held out, %.4f at the lower end of its interval: hold out more samples, add a device, raise the latency or lower the accuracy",
-			e.TargetAccuracy, e.ClosestHeldOut.Accuracy, e.ClosestHeldOut.Low)
+		return fmt.Sprintf("accuracy %.4g is asked for, but with these samples only %.4f is certain: the plan that comes closest has %.4f on the samples held out, and that is the lower end of its interval: hold out more samples, add a device, raise the latency or lower the accuracy",
+			e.TargetAccuracy, e.ClosestHeldOut.Low, e.ClosestHeldOut.Accuracy)
 	case e.TargetAccuracy > 0 && e.ByRelaxation:
 		return fmt.Sprintf("no plan over these thresholds reaches accuracy %.4f; at most %.4f can be: add a device, raise the latency or lower the accuracy", e.TargetAccuracy, e.BestAccuracy)
 	case e.TargetAccuracy > 0:

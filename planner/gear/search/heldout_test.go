@@ -69,7 +69,7 @@ func TestTargetOutOfReachOutOfSample(t *testing.T) {
 	p.TargetAccuracy = most.Accuracy - 1e-9
 	_, _, err = SolveHeldOut(context.Background(), p, programs, Options{Seed: 1})
 	inf, ok := errors.AsType[*cascades.InfeasibleError](err)
-	if !ok || inf.ClosestHeldOut == nil || !strings.Contains(inf.Reason(), "out of sample") {
+	if !ok || inf.ClosestHeldOut == nil || !strings.Contains(inf.Reason(), "with these samples only") {
 		t.Errorf("%v", err)
 	}
 }
