@@ -193,7 +193,7 @@ func TestShortDurationHasThreeDigits(t *testing.T) {
 		expected string
 	}{
 		{0, "0s"}, {7, "7ns"}, {1234, "1.23µs"}, {64882520, "64.9ms"}, {999999999, "1s"}, {12590279000, "12.6s"}, {-1500 * time.Microsecond, "-1.5ms"},
-		{time.Hour + 23*time.Minute + 45*time.Second, "1h23m20s"},
+		{time.Hour + 23*time.Minute + 45*time.Second, "1h23m50s"},
 	} {
 		if text := ShortDuration(test.duration); text != test.expected {
 			t.Errorf("%d ns: %s, expected %s", int64(test.duration), text, test.expected)
