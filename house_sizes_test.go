@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// sizeLimit is how many bytes the documents that its patterns name may have.
+// sizeLimit is a largest number of bytes for the documents that its patterns name.
 type sizeLimit struct {
 	patterns []string
 	except   []string // documents that programs write, or that another limit has
@@ -31,7 +31,7 @@ var sizeLimits = []sizeLimit{
 	{patterns: []string{"docs/glossary.md", "docs/dependencies.md"}, each: 6_000},
 }
 
-// longDocuments lists what is longer than a limit allows. bytesByPath has the documents that match the limit's patterns.
+// longDocuments lists the documents that are longer than a limit allows. bytesByPath has the documents that match the limit's patterns.
 func longDocuments(limit sizeLimit, bytesByPath map[string]int) (out []string) {
 	total := 0
 	for path, size := range bytesByPath {

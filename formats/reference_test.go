@@ -76,6 +76,19 @@ type documentReference struct {
 	missing []string          // fields without a description
 }
 
+// wrapped returns a text in lines of at most 160 bytes, where its words allow it.
+func wrapped(text string) string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && len(line)+1+len(word) > 160 {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimPrefix(line+" "+word, " ")
+	}
+	return strings.Join(append(lines, line), "\n")
+}
+
 // typeOf returns the type of a field: a word, or a link to a definition.
 func (r *documentReference) typeOf(s schemaField) string {
 	if name := s.definition(); name != "" {
@@ -144,7 +157,7 @@ func boundsOf(s schemaField) string {
 
 // object writes the fields of an object under a heading, and then the definitions that they refer to.
 func (r *documentReference) object(heading, name string, s, definitions schemaField) {
-	fmt.Fprintf(&r.out, "\n%s %s\n\n%s\n", heading, name, s.field("description").text())
+	fmt.Fprintf(&r.out, "\n%s %s\n\n%s\n", heading, name, wrapped(s.field("description").text()))
 	properties := s.field("properties")
 	if properties.node == nil {
 		fmt.Fprintf(&r.out, "\nType: %s", r.typeOf(s))

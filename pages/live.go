@@ -72,7 +72,7 @@ func LivePage(s *served.State) (*Page, error) {
 	return p, nil
 }
 
-// liveSentence says what was answered in the last minute, and whether that is as promised.
+// liveSentence returns a sentence with the rate and the attainment of the last minute, and whether the promise is kept.
 func liveSentence(s *served.State) string {
 	rates := &s.Total.Window
 	over := fmt.Sprintf("In the last %.0f seconds", s.WindowS)

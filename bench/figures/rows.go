@@ -116,7 +116,7 @@ func summary(group []Figure, format string) ([]string, error) {
 		}
 		return 0
 	})
-	least, middle, most := byValue[0], byValue[(len(group)-1)/2], byValue[len(group)-1]
+	lowest, median, highest := byValue[0], byValue[(len(group)-1)/2], byValue[len(group)-1]
 
 	// What was asked stands once, if it is the same for all.
 	asked := group[0].Asked
@@ -152,15 +152,15 @@ func summary(group []Figure, format string) ([]string, error) {
 		}
 		return strings.TrimSpace(number(f.Measured) + " " + unitsShown(f.Unit))
 	}
-	measured, holds := show(least, true), string(group[0].Holds)
-	if len(group) == 1 && least.Interval != nil && least.Interval[0] < least.Interval[1] && format == "" {
-		measured += fmt.Sprintf(" (%s to %s)", number(least.Interval[0]), number(least.Interval[1]))
+	measured, holds := show(lowest, true), string(group[0].Holds)
+	if len(group) == 1 && lowest.Interval != nil && lowest.Interval[0] < lowest.Interval[1] && format == "" {
+		measured += fmt.Sprintf(" (%s to %s)", number(lowest.Interval[0]), number(lowest.Interval[1]))
 	}
 	if len(group) > 1 {
-		if show(least, true) != show(most, true) {
-			measured = fmt.Sprintf("%s to %s", show(least, false), show(most, true))
+		if show(lowest, true) != show(highest, true) {
+			measured = fmt.Sprintf("%s to %s", show(lowest, false), show(highest, true))
 			if len(group) > 2 {
-				measured += ", median " + show(middle, false)
+				measured += ", median " + show(median, false)
 			}
 		}
 		holds = ""

@@ -39,6 +39,11 @@ type documentedPage struct {
 	blocks []pageBlock
 }
 
+// hasRunningBlock reports whether the test runs a block that the page shows. A block without a line only prepares those of --help.
+func (p *documentedPage) hasRunningBlock() bool {
+	return slices.ContainsFunc(p.blocks, func(b pageBlock) bool { return b.runs() && b.line > 0 })
+}
+
 // documentedPages reads all pages of the repository, and the examples of every verb.
 func documentedPages(root string) ([]documentedPage, error) {
 	var paths []string

@@ -157,8 +157,8 @@ func collectAt(bytes int64) {
 }
 
 // runServe executes plan serve for the plan at path: it checks the flags, serves until a signal, and writes and
-// prints the report of what was served.
-func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (err error) {
+// prints the report of the served requests.
+func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (endErr error) {
 	body, requests, store, err := o.memoryLimits()
 	if err != nil {
 		return err
@@ -191,14 +191,8 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	if err != nil {
 		return err
 	}
-	if o.policy != "" {
-		tables, err := policies.Compile(plan)
-		if err != nil {
-			return withCode(exitUsage, err)
-		}
-		if err := p.checkPolicy(o.policy, tables); err != nil {
-			return err
-		}
+	if err := o.checkPolicy(p, plan); err != nil {
+		return err
 	}
 	keys, err := o.clientKeys(plan)
 	if err != nil {
@@ -246,14 +240,12 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 		return err
 	}
 	if o.eventLog != "" {
-		f := os.Stdout
-		if o.eventLog != toStdout {
-			if f, err = os.Create(o.eventLog); err != nil {
-				return withCode(exitUsage, fmt.Errorf("event log: %w", err))
-			}
+		eventLog, err := o.openEventLog()
+		if err != nil {
+			return err
 		}
-		defer func() { err = errors.Join(err, f.Close()) }()
-		options.EventLog = f
+		defer func() { endErr = errors.Join(endErr, eventLog.Close()) }()
+		options.EventLog = eventLog
 	}
 
 	// Serve until the end, and report.
@@ -266,13 +258,43 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	if rep == nil {
 		return err
 	}
+	return errors.Join(err, o.writeReport(p, rep))
+}
+
+// checkPolicy returns an error if --policy names no policy of the plan.
+func (o *serveOptions) checkPolicy(p *printer, plan *formats.Plan) error {
+	if o.policy == "" {
+		return nil
+	}
+	tables, err := policies.Compile(plan)
+	if err != nil {
+		return withCode(exitUsage, err)
+	}
+	return p.checkPolicy(o.policy, tables)
+}
+
+// openEventLog opens the file of the event log, or standard output for "-".
+func (o *serveOptions) openEventLog() (*os.File, error) {
+	if o.eventLog == toStdout {
+		return os.Stdout, nil
+	}
+	f, err := os.Create(o.eventLog)
+	if err != nil {
+		return nil, withCode(exitUsage, fmt.Errorf("event log: %w", err))
+	}
+	return f, nil
+}
+
+// writeReport writes the report of the served requests into the file that --output names, if any, and prints it.
+func (o *serveOptions) writeReport(p *printer, rep *formats.Report) error {
+	var saveErr error
 	if o.out != "" {
-		err = errors.Join(err, p.saveDocument(o.out, rep, true))
+		saveErr = p.saveDocument(o.out, rep, true)
 	}
 	if p.json {
-		return errors.Join(err, p.printJSON(rep))
+		return errors.Join(saveErr, p.printJSON(rep))
 	}
-	return errors.Join(err, printReport(p, rep))
+	return errors.Join(saveErr, printReport(p, rep))
 }
 
 // clientKeys returns the keys that clients of a plan may send, or nil if no key is required. They come from

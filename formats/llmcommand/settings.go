@@ -13,7 +13,7 @@ import (
 
 // Settings are the options of a server, as the words of its command set them.
 type Settings struct {
-	Model          string   // what is loaded: a path, or a name of Hugging Face
+	Model          string   // path, or name of Hugging Face, of the model that is loaded
 	Names          []string // the names by which requests ask for it; the model if no option gives one
 	TensorParallel int      // devices of a copy; 0 if the program takes all that it sees
 	Copies         int      // of the model, each with devices of its own
@@ -80,7 +80,7 @@ func (r *reader) note(err error) {
 	}
 }
 
-// fail records what is wrong with an option.
+// fail records the error of an option.
 func (r *reader) fail(option, found, expected string) {
 	r.note(&OptionError{option, found, expected})
 }

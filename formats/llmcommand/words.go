@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// OptionError says what is wrong with an option of a command.
+// OptionError is the error of an option of a command.
 type OptionError struct{ Option, Found, Expected string }
 
 // Error returns the error on one line.

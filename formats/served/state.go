@@ -33,7 +33,7 @@ type State struct {
 	Part           Part             `json:"part"`    // of the plan's kind
 }
 
-// Model is a served model, or one class of it: what was promised and what was done. A sample of a request counts as a request.
+// Model is a served model, or one class of it, with the plan's promise and the requests that were served. A sample of a request counts as a request.
 type Model struct {
 	Model              string          `json:"model"`
 	Class              string          `json:"class,omitempty"`     // SLO class
@@ -55,7 +55,7 @@ type Rates struct {
 	AnsweredRPS float64  `json:"answered_rps"`
 	InTimeRPS   float64  `json:"in_time_rps"`
 	DroppedRPS  float64  `json:"dropped_rps"`
-	Attainment  *float64 `json:"attainment"` // the share of what was answered or dropped that was in time; null if nothing was
+	Attainment  *float64 `json:"attainment"` // the share of the answered or dropped requests that was in time; null if there were none
 }
 
 // Counts count requests since the server started.
@@ -66,7 +66,7 @@ type Counts struct {
 	Dropped   int64 `json:"dropped"`
 }
 
-// Attainment returns the share of what was answered or dropped that was in time, or nil if nothing was.
+// Attainment returns the share of the answered or dropped requests that was in time. If there were none, it returns nil.
 func (c *Counts) Attainment() *float64 {
 	ended := c.Completed + c.Dropped
 	if ended <= 0 {

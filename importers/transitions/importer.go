@@ -64,7 +64,7 @@ Name the file in an application's transitions in the workload.`,
 	}
 }
 
-// spansHead is how a document of spans begins.
+// spansHead has the first characters of a document of spans.
 var spansHead = regexp.MustCompile(`^\s*\{\s*"resourceSpans"\s*:`)
 
 // importTransitions reads the recordings in the files, writes their ways as a document and prints how many there are.

@@ -269,7 +269,7 @@ func changeText(limitKind, name, change string) string {
 	return change
 }
 
-// maxMoveLines is how many moves are described one by one.
+// maxMoveLines is the largest number of moves that are described one by one.
 const maxMoveLines = 20
 
 // moveLines returns the value of the objective that the plan which ran before has today, and the devices that load something new.

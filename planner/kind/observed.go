@@ -25,7 +25,7 @@ type Server struct {
 	OptionError func(found, expected, hint string) error
 }
 
-// Fail returns an error that says what is wrong with the options of the server.
+// Fail returns an error about the options of the server.
 func (s *Server) Fail(found, expected, hint string) error {
 	if s.OptionError == nil {
 		return &document.Error{File: s.Label, Found: found, Expected: expected, Hint: hint}

@@ -28,7 +28,7 @@ const (
 // fleetValue says how good a fleet is by the goal. Less is better, of misses first.
 type fleetValue struct {
 	misses float64 // by how much the SLOs are missed, if the goal asks for them
-	amount float64 // the price, or the negative of what is maximised
+	amount float64 // the price, or the negative of the objective that is maximised
 }
 
 // isBelow reports whether a value is better than another one by more than rounding.
@@ -131,7 +131,7 @@ func (r *replanner) judge(ctx context.Context, fleet deploy.Fleet) (*judgedFleet
 	if judged.value.amount = -result.Goodput; r.goal == deploy.GoalPrice {
 		judged.value.amount = fleet.Price(r.search.Problem)
 		if !result.KeepsSLOs {
-			judged.value.misses = max(result.Misses, 1e-6) // what waits may grow without a miss
+			judged.value.misses = max(result.Misses, 1e-6) // the queue may grow without a miss
 		}
 	}
 	return judged, nil
@@ -247,7 +247,7 @@ func (r *replanner) confirmGoodput(ctx context.Context, best, before *judgedFlee
 	return chosen, running, nil
 }
 
-// outcome returns the chosen fleet as the parts of a plan, with what moves and what is gained. If ctx has ended, the goodput is not confirmed.
+// outcome returns the chosen fleet as the parts of a plan, with its moves and its gain. If ctx has ended, the goodput is not confirmed.
 func (r *replanner) outcome(ctx context.Context, best, before *judgedFleet, devices int, maxMoved float64) (*kind.Outcome, error) {
 	if r.goal == deploy.GoalGoodput && ctx.Err() == nil {
 		chosen, running, err := r.confirmGoodput(ctx, best, before)
@@ -289,7 +289,7 @@ func (r *replanner) outcome(ctx context.Context, best, before *judgedFleet, devi
 		outcome.StoppedBy = milp.StoppedByWork
 	}
 
-	// What moves, and what is gained.
+	// Note the moves and the gain.
 	moves, moved := deploy.Moves(r.running, best.fleet)
 	outcome.Replan = &formats.Replan{MovedGPUs: moved, GPUs: devices, MaxMoved: maxMoved, Moves: moves}
 	switch {

@@ -55,7 +55,7 @@ func (t *sessionTable) find(session int64) *sessionEntry {
 }
 
 // noteStart notes that a request starts on its instance, and takes free memory there for its prompt and what it has of its answer. Of its
-// session's context it uses again what is left.
+// session's context it uses the rest again.
 func (t *sessionTable) noteStart(requestNumber int32, request *request) {
 	instance := &t.fleet.instances[request.instanceIndex]
 	keptTokens := int32(0)
@@ -89,7 +89,7 @@ func (t *sessionTable) replaceEntry(requestNumber int32, request *request, insta
 }
 
 // noteMemory notes up to where the contexts of an instance are lost for good, after a start or an answer of a request of a model. The memory
-// loses first what became free first, so what is left are the latest tokens that fit beside those that running requests took and answerTokens,
+// loses first what became free first, so the rest are the latest tokens that fit beside those that running requests took and answerTokens,
 // which a request without a session held until now:
 //
 //	lostThrough = freedTokens - (kvTokens - takenTokens - answerTokens)

@@ -15,8 +15,8 @@
 //
 // # The readings of Cascadia
 //
-// The latency of a model is what one device answers per second with its p95 within a time, simulated with Poisson
-// arrivals; that of a plan is the longest of its models. Deployment and thresholds are chosen at once, by going through
+// The latency of a model is simulated, with Poisson arrivals: a device answers the rate at which its p95 is within that
+// latency. The latency of a plan is the longest of its models. Deployment and thresholds are chosen at once, by going through
 // all deployments, so the result is not below the paper's alternation. Devices hold all models that fit together.
 // Levels of load are the ranges of our plans, with their weights and switch rule. One deployment serves all levels, or
 // each has its own and changes cost nothing.

@@ -111,7 +111,7 @@ func byPrefix(rows []llm.Request, found []int32) []Talk {
 const (
 	// readingTime is the mean time from an answer to the next turn where the trace does not have it.
 	readingTime = 30 * time.Second
-	// warmUp is how long before the first request conversations begin of which only later turns come.
+	// warmUp is the time before the first request in which conversations begin of which only later turns come.
 	warmUp = 10 * time.Minute
 	// writingTime is the time of a token of an answer until then.
 	writingTime = 40 * time.Millisecond

@@ -8,16 +8,16 @@ import (
 	"inferplan/policy/vqueue"
 )
 
-// sessionHash binds every session to an instance by a hash, as load balancers with affinity do, and serves what waits for an
+// sessionHash binds every session to an instance by a hash, as load balancers with affinity do, and serves the waiting requests of an
 // instance first come, first served. Requests without a session go to the instance with the fewest requests. With a bound on
 // the load, a session also goes there if its own instance has more than that many times the mean (Mirrokni et al., "Consistent
 // Hashing with Bounded Loads", SODA 2018).
 type sessionHash struct {
 	*vqueue.InstanceControl
-	waiting [][]int32 // by instance, in the order of arrival
-	open    []int     // by instance: requests that wait or run
-	owner   []int32   // by request: its instance
-	bound   float64   // of the load, times the mean; 0 for none
+	waitingRequests [][]int32 // by instance, in the order of arrival
+	open            []int     // by instance: requests that wait or run
+	owner           []int32   // by request: its instance
+	bound           float64   // of the load, times the mean; 0 for none
 }
 
 // SessionHash makes the rule that binds sessions to instances by a hash.
@@ -27,7 +27,7 @@ func SessionHash(s *vqueue.InstanceControl) vqueue.Dispatcher { return newSessio
 func BoundedSessionHash(s *vqueue.InstanceControl) vqueue.Dispatcher { return newSessionHash(s, 1.25) }
 
 func newSessionHash(s *vqueue.InstanceControl, bound float64) *sessionHash {
-	return &sessionHash{InstanceControl: s, waiting: make([][]int32, s.Len()), open: make([]int, s.Len()), bound: bound}
+	return &sessionHash{InstanceControl: s, waitingRequests: make([][]int32, s.Len()), open: make([]int, s.Len()), bound: bound}
 }
 
 // AddWaiting binds a request to an instance.
@@ -40,7 +40,7 @@ func (h *sessionHash) AddWaiting(req int32) {
 	}
 	q := h.choose(req)
 	h.owner[req] = q
-	h.waiting[q] = append(h.waiting[q], req)
+	h.waitingRequests[q] = append(h.waitingRequests[q], req)
 	h.open[q]++
 }
 
@@ -83,9 +83,9 @@ func (h *sessionHash) RemoveWaiting(req int32) {
 		return
 	}
 	q := h.owner[req]
-	for i, other := range h.waiting[q] {
+	for i, other := range h.waitingRequests[q] {
 		if other == req {
-			h.waiting[q] = append(h.waiting[q][:i], h.waiting[q][i+1:]...)
+			h.waitingRequests[q] = append(h.waitingRequests[q][:i], h.waitingRequests[q][i+1:]...)
 			h.open[q]--
 			h.owner[req] = -1
 			return
@@ -93,12 +93,12 @@ func (h *sessionHash) RemoveWaiting(req int32) {
 	}
 }
 
-// AssignRequests has every instance take what waits for it while it has room.
+// AssignRequests has every instance take its waiting requests while it has room.
 func (h *sessionHash) AssignRequests(now time.Duration, out *policy.Actions) {
 	t := h.Tables()
 	for q := range h.Len() {
-		for len(h.waiting[q]) > 0 {
-			in, req := h.Instance(q), h.waiting[q][0]
+		for len(h.waitingRequests[q]) > 0 {
+			in, req := h.Instance(q), h.waitingRequests[q][0]
 			if !in.IsUp || in.IsLoading || in.LoadFailed {
 				break
 			}
@@ -111,7 +111,7 @@ func (h *sessionHash) AssignRequests(now time.Duration, out *policy.Actions) {
 			if !h.CanTakeRequest(q, req) {
 				break
 			}
-			h.waiting[q] = h.waiting[q][1:]
+			h.waitingRequests[q] = h.waitingRequests[q][1:]
 			h.DispatchRequest(q, req, out)
 		}
 	}
@@ -130,8 +130,8 @@ func (h *sessionHash) Tick(time.Duration) {}
 
 // ViolationExpected reports whether a request waits that is late by now.
 func (h *sessionHash) ViolationExpected(now time.Duration) bool {
-	for q := range h.waiting {
-		for _, req := range h.waiting[q] {
+	for q := range h.waitingRequests {
+		for _, req := range h.waitingRequests[q] {
 			if h.Request(req).Deadline < now {
 				return true
 			}
@@ -142,11 +142,11 @@ func (h *sessionHash) ViolationExpected(now time.Duration) bool {
 
 // StuckRequest returns a request past its deadline whose instance is not up, or -1.
 func (h *sessionHash) StuckRequest(now time.Duration) int32 {
-	for q := range h.waiting {
+	for q := range h.waitingRequests {
 		if h.Instance(int32(q)).IsUp {
 			continue
 		}
-		for _, req := range h.waiting[q] {
+		for _, req := range h.waitingRequests[q] {
 			if r := h.Request(req); r.Deadline <= now && !r.AnswerPromised {
 				return req
 			}

@@ -54,14 +54,14 @@ func Figures(ctx context.Context, t *kind.CheckInput) (list []kind.FigurePair, n
 // shortfall returns in words how many requests of a model and class are in time and how many should be, if they are fewer
 // even at the upper end of the interval of the share. Otherwise it returns "".
 func shortfall(m *formats.ModelReport) string {
-	asked, upperEnd := document.ShareAt(m.Percentile), m.Attainment
+	askedShare, upperEnd := document.ShareAt(m.Percentile), m.Attainment
 	if m.AttainmentCI != nil {
 		upperEnd = m.AttainmentCI[1]
 	}
-	if m.Requests == 0 || upperEnd >= asked {
+	if m.Requests == 0 || upperEnd >= askedShare {
 		return ""
 	}
-	return fmt.Sprintf("%s: %.1f %% in time, asked %.5g %%", m.Key(), 100*m.Attainment, 100*asked)
+	return fmt.Sprintf("%s: %.1f %% in time, asked %.5g %%", m.Key(), 100*m.Attainment, 100*askedShare)
 }
 
 // goodputPair returns, for a plan of the most goodput, the requests in time of all models and classes together: of the promised plan, and
