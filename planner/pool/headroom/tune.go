@@ -27,10 +27,10 @@ var (
 )
 
 const (
-	trialBudget      = 1_500_000 // work of the trials at --effort 1, about a second of CPU; see certify.SolveWork
+	trialBudget      = 2_500_000 // work of the trials at --effort 1, about 2 s of CPU; see certify.SolveWork
 	certifyBudget    = 3_000_000 // work of certifying at --effort 1, about as much
 	minTrials        = 4         // trials that are made in any case
-	maxTrials        = 24        // most trials of neighbours, however little work they are
+	maxTrials        = 24        // most trials of neighbours whose plan no earlier trial had, however little work they are
 	maxReported      = 8         // attempts that the plan's assumptions list
 	maxRebalances    = 2         // plans made for what the models sustained
 	trialGap         = 0.03      // gap at which the search for the plan of a setting stops
@@ -318,8 +318,8 @@ func tryFirstSetting(ctx context.Context, tuner *planTuner) error {
 
 // tryNeighbours tries settings around the best one: points of a grid over fewer stages, halvings of the largest
 // batch, delays of filling batches, and margins (one for all models). The nearest to the best one that was not
-// tried comes next. It makes minTrials trials in any case, and up to maxTrials while work is left, and ends early
-// once the gap is reached. Halves of the largest batch count from the largest that a plan used.
+// tried comes next. It makes minTrials trials in any case, and more while work is left, until maxTrials of them had a plan
+// of their own. It ends early once the gap is reached. Halves of the largest batch count from the largest that a plan used.
 func tryNeighbours(ctx context.Context, tuner *planTuner) error {
 	// Nothing is left to try if no plan exists whatever the margins are, or if a plan with the margins of the running plan
 	// was found, which the search keeps.
@@ -336,7 +336,8 @@ func tryNeighbours(ctx context.Context, tuner *planTuner) error {
 	if tuner.bestAttempt != nil {
 		grid.MarkTried(position)
 	}
-	for n := len(tuner.attempts); n < minTrials || n < maxTrials && tuner.workDone < tuner.workBudget; n++ {
+	numRepeats := 0 // trials whose plan an earlier one had, so that no simulation was needed
+	for n := len(tuner.attempts); n < minTrials || n-numRepeats < maxTrials && tuner.workDone < tuner.workBudget; n++ {
 		delays := fillFactors(tuner)
 		axisSizes := []int{widest.maxStages, certify.CountHalvings(tuner.largestBatch()), len(delays), infeasibleMargin}
 		neighbour, ok := grid.NearestUntried(position, axisSizes)
@@ -349,6 +350,9 @@ func tryNeighbours(ctx context.Context, tuner *planTuner) error {
 		attempted, err := tuner.trySetting(ctx, tuner.uniformSetting(marginGrid[marginIndex], shape))
 		if err != nil {
 			return err
+		}
+		if attempted != nil && attempted.isRepeat {
+			numRepeats++
 		}
 		if attempted == nil && fewerStages == 0 && halvings == 0 && delayIndex == 0 {
 			infeasibleMargin = min(infeasibleMargin, marginIndex) // a larger margin leaves less
