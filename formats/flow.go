@@ -132,6 +132,8 @@ var flowOptions = []document.Option{
 		Help: "maximise throughput, or minimise cost, power or gpus while the applications' rates are carried"},
 	{Name: "margin", Key: "margin", Type: document.NumberOption, Default: 0.1, Recommended: "auto", Max: 1, MaxExcluded: true, Choices: []string{"auto"},
 		Help: "fraction of the SLO reserved for queueing beyond the running batch, or auto: simulation chooses it, and the number of devices"},
+	{Name: "batch-wait", Key: "batch_wait", Type: document.NumberOption, Default: 1.0, Max: 1,
+		Help: "batches that a request waits for in every module before its own: 1 is the worst case of a single replica; with --margin auto, simulation also tries less"},
 	{Name: "dedicated", Key: "dedicated", Type: document.TextOption, Recommended: "auto", Choices: []string{"auto"},
 		Help: "of workflows: devices that run some models alone, such as chat-7b=6,rewrite-1b+embedder=2, and on several kinds of devices chat-7b=4*A100+2*H100; the other models have the rest. auto: with --margin auto, simulation chooses devices for language models"},
 	{Name: "cold-start", Key: "cold_start", Type: document.DurationOption,

@@ -20,23 +20,51 @@ import (
 	"inferplan/solver/milp"
 )
 
-// The search tries these margins, in shares of the SLO, with the largest batch and its halves.
-var marginGrid = []float64{0, .05, .1, .2, .3, .4, .5}
+// reserve is what a plan keeps back of the SLO for waiting: batches that a request waits for in every module, and a share of the SLO.
+type reserve struct{ batchWait, margin float64 }
+
+// The search tries these reserves, the least first, with the largest batch and its halves. Where many replicas serve a module, one of
+// them becomes free long before a whole batch has passed, so the worst case of PARD, one batch in every module, keeps back too much.
+var reserves = []reserve{{0, 0}, {.1, 0}, {.25, 0}, {.45, 0}, {.7, 0}, {1, 0}, {1, .05}, {1, .1}, {1, .2}, {1, .3}, {1, .4}, {1, .5}}
+
+// cheapestReserves are those with which the search for the cheapest plan makes the plans that it starts from, the least first.
+var cheapestReserves = []reserve{{.1, 0}, {.45, 0}, {1, .1}, {1, .2}}
+
+// withBatchWait returns those of some reserves that have a whole batch to wait for, with another wait instead.
+func withBatchWait(list []reserve, batchWait float64) (replaced []reserve) {
+	for _, r := range list {
+		if r.batchWait == 1 {
+			replaced = append(replaced, reserve{batchWait, r.margin})
+		}
+	}
+	return replaced
+}
+
+// stretch returns how many times the batch times of a path the SLO has to be.
+func (r reserve) stretch() float64 { return (1 + r.batchWait) / (1 - r.margin) }
+
+// String returns the reserve in words.
+func (r reserve) String() string {
+	if r.batchWait == 1 {
+		return fmt.Sprintf("margin %.2g", r.margin)
+	}
+	return fmt.Sprintf("margin %.2g with %.2g of a batch to wait for", r.margin, r.batchWait)
+}
 
 const (
-	startMarginIndex = 1         // index in marginGrid at which the search starts
-	trialBudget      = 1_500_000 // events of the simulator. The search starts no further trial once it has simulated so many.
-	certifyBudget    = 3_000_000 // events of the simulator for the search for the load that passes the test
-	minTrials        = 4
-	maxSurplusTries  = 4     // searches for a plan whose rates the test confirms
-	surplusStep      = 0.001 // added to the attainment that a plan must show, in each next search
+	startReserve    = 4         // index in reserves at which the search starts
+	trialBudget     = 1_500_000 // events of the simulator. The search starts no further trial once it has simulated so many.
+	certifyBudget   = 3_000_000 // events of the simulator for the search for the load that passes the test
+	minTrials       = 4
+	maxSurplusTries = 6     // searches for a plan whose rates the test confirms
+	firstSurplus    = 0.001 // above the attainment asked, which a plan must show in the second search; each next search doubles it
 )
 
 // tuneSetting is a choice of the options that the search varies.
 type tuneSetting struct {
-	margin           float64 // share of the SLO
-	maxBatch         int     // the largest batch size
-	dedicatedDevices string  // devices for groups of models alone, as the option dedicated has them
+	reserve          reserve
+	maxBatch         int    // the largest batch size
+	dedicatedDevices string // devices for groups of models alone, as the option dedicated has them
 }
 
 // attempt is a plan for one setting, with what simulation showed of it.
@@ -53,18 +81,22 @@ func (t *attempt) sustainedRate() float64 { return t.sustainedLoad * t.result.Pl
 // tuner is a search by simulation for margin, largest batch and dedicated devices, or for the number of
 // devices.
 type tuner struct {
-	p             *kind.Problem
-	requested     kind.TestSettings // parameters of the simulations: attainment, seed, runs
-	solve         kind.SolveFunc
-	attempts      []*attempt
-	bestAttempt   *attempt
-	untestable    bool    // the best attempt cannot be tested: its simulation would take too long
-	simulatedWork int64   // events of all trials
-	wallMS        float64 // milliseconds of all solves
-	planBound     float64 // bound of the objective, over all plans. If it is not known, it is NaN.
-	boundScope    string  // names the plans that the bound holds for. If it is empty, it holds for all.
-	firstErr      error   // why the first setting without a plan has none
-	budgets       certify.Budgets
+	p                *kind.Problem
+	requested        kind.TestSettings // parameters of the simulations: attainment, seed, runs
+	solve            kind.SolveFunc
+	attempts         []*attempt
+	bestAttempt      *attempt
+	untestable       bool      // the best attempt cannot be tested: its simulation would take too long
+	simulatedWork    int64     // events of all trials
+	wallMS           float64   // milliseconds of all solves
+	planBound        float64   // bound of the objective, over all plans. If it is not known, it is NaN.
+	boundScope       string    // names the plans that the bound holds for. If it is empty, it holds for all.
+	reserves         []reserve // that the search tries, the least first
+	startReserve     int       // index in reserves at which the search starts
+	startsOfCheapest []reserve // of the plans that the search for the cheapest plan starts from, the least first
+	noPlanErr        error     // why there is no plan in the setting that keeps back the least of those that have none
+	noPlanReserve    reserve   // of that setting
+	budgets          certify.Budgets
 }
 
 // tune chooses the margin (the share of the SLO that is held back for waiting) and the largest batch of a plan by the rate that the plan
@@ -76,6 +108,11 @@ type tuner struct {
 // solve for given options.
 func tune(ctx context.Context, p *kind.Problem, requested kind.TestSettings, solve kind.SolveFunc) (*kind.Result, error) {
 	t := &tuner{p: p, requested: requested, solve: solve, planBound: math.NaN(), budgets: certify.NewBudgets(requested, 1)}
+	t.reserves, t.startReserve, t.startsOfCheapest = reserves, startReserve, cheapestReserves
+	if p.Values.IsChosen("batch-wait") { // then only the margin is left to the search
+		wait := p.Values.Number("batch-wait")
+		t.reserves, t.startReserve, t.startsOfCheapest = withBatchWait(reserves, wait), 1, withBatchWait(cheapestReserves, wait)
+	}
 	search := t.searchThroughput
 	if p.Values.Word("objective") != "throughput" {
 		search = t.searchCheapest
@@ -84,7 +121,7 @@ func tune(ctx context.Context, p *kind.Problem, requested kind.TestSettings, sol
 		return nil, err
 	}
 	if t.bestAttempt == nil {
-		return nil, t.firstErr
+		return nil, t.noPlanErr
 	}
 
 	// Write bound, status and what was tried into the best plan.
@@ -100,7 +137,7 @@ func tune(ctx context.Context, p *kind.Problem, requested kind.TestSettings, sol
 }
 
 // solveSetting plans with one setting of the options (margin, largest batch, dedicated devices). If there is no plan, it returns nil
-// without an error, and the first such reason is stored in t.firstErr. As long as t.planBound, the bound over all plans, is not known,
+// without an error, and the reason is stored in t.noPlanErr. As long as t.planBound, the bound over all plans, is not known,
 // the solve also computes it. Its time and simulated work are added up.
 func (t *tuner) solveSetting(ctx context.Context, s tuneSetting) (*attempt, error) {
 	q := *t.p
@@ -110,15 +147,15 @@ func (t *tuner) solveSetting(ctx context.Context, s tuneSetting) (*attempt, erro
 	if math.IsNaN(t.planBound) {
 		q.BoundAttainment = t.minAttainment()
 	}
-	for name, value := range map[string]any{"margin": s.margin, "max-batch": s.maxBatch, "dedicated": s.dedicatedDevices} {
+	for name, value := range map[string]any{"margin": s.reserve.margin, "batch-wait": s.reserve.batchWait, "max-batch": s.maxBatch, "dedicated": s.dedicatedDevices} {
 		if err := q.Values.Set(name, value); err != nil {
 			return nil, err
 		}
 	}
 	result, err := t.solve(ctx, &q, t.p.Progress)
 	if _, infeasible := errors.AsType[*kind.InfeasibleError](err); infeasible {
-		if t.firstErr == nil {
-			t.firstErr = err
+		if t.noPlanErr == nil || s.reserve.stretch() < t.noPlanReserve.stretch() {
+			t.noPlanErr, t.noPlanReserve = err, s.reserve
 		}
 		return nil, nil
 	}
@@ -151,7 +188,7 @@ func (t *tuner) minAttainment() float64 {
 // startSetting returns the setting at which a search begins. If simulation is to choose the dedicated
 // devices, there are none at first.
 func (t *tuner) startSetting() tuneSetting {
-	s := tuneSetting{margin: marginGrid[startMarginIndex], maxBatch: t.p.Values.WholeNumber("max-batch"), dedicatedDevices: t.p.Values.Word("dedicated")}
+	s := tuneSetting{reserve: t.reserves[t.startReserve], maxBatch: t.p.Values.WholeNumber("max-batch"), dedicatedDevices: t.p.Values.Word("dedicated")}
 	if s.dedicatedDevices == workflow.DedicatedAuto {
 		s.dedicatedDevices = ""
 	}
@@ -159,12 +196,12 @@ func (t *tuner) startSetting() tuneSetting {
 }
 
 // searchThroughput looks for the plan that sustains the highest rate in simulation: over divisions of the devices between models, if that
-// is asked for, then over a grid of margins and largest batches, from its best position to the nearest untried one. At the end it tests
-// the best plan, which is t.bestAttempt.
+// is asked for, then over a grid of reserves (what is kept back of the SLO for waiting) and largest batches, from its best position to
+// the nearest untried one. At the end it tests the best plan, which is t.bestAttempt.
 //
-// A position of the grid has two indexes: how many times the largest batch is halved, and the index of the margin in marginGrid.
+// A position of the grid has two indexes: how many times the largest batch is halved, and the index in reserves.
 func (t *tuner) searchThroughput(ctx context.Context) error {
-	grid, startPosition := certify.SettingGrid{Costs: []int{1, 1}}, []int{0, startMarginIndex}
+	grid, startPosition := certify.SettingGrid{Costs: []int{1, 1}}, []int{0, t.startReserve}
 	bestPosition := startPosition   // of t.bestAttempt
 	trials := 0                     // positions tried
 	baseSetting := t.startSetting() // what all positions have in common
@@ -186,16 +223,16 @@ func (t *tuner) searchThroughput(ctx context.Context) error {
 		nextPosition, anyUntried := startPosition, true
 		if trials > 0 {
 			// The batch may be halved as long as it is at least 1.
-			gridSizes := []int{certify.CountHalvings(t.largestBatch()), len(marginGrid)}
+			gridSizes := []int{certify.CountHalvings(t.largestBatch()), len(t.reserves)}
 			nextPosition, anyUntried = grid.NearestUntried(bestPosition, gridSizes)
 		}
 		if !anyUntried || ctx.Err() != nil || t.isGapReached() {
 			break
 		}
 		grid.MarkTried(nextPosition)
-		halvings, marginIndex := nextPosition[0], nextPosition[1]
+		halvings, reserveIndex := nextPosition[0], nextPosition[1]
 		s := baseSetting
-		s.margin = marginGrid[marginIndex]
+		s.reserve = t.reserves[reserveIndex]
 		if halvings > 0 {
 			s.maxBatch = t.largestBatch() >> halvings
 		}
@@ -388,12 +425,12 @@ func scalePromise(plan *formats.Plan, factor float64) {
 }
 
 // searchCheapest looks for the cheapest plan that carries the requested rates and that a test confirms, and leaves it as t.bestAttempt.
-// It starts from plans with three margins. If none of these exists, t.firstErr has the reason.
+// It starts from plans with the reserves of t.startsOfCheapest. If none of these exists, t.noPlanErr has the reason.
 func (t *tuner) searchCheapest(ctx context.Context) error {
 	var starts []*attempt
-	for _, margin := range []float64{.1, .2, .3} {
+	for _, r := range t.startsOfCheapest {
 		s := t.startSetting()
-		s.margin = margin
+		s.reserve = r
 		start, err := t.solveSetting(ctx, s)
 		// Once there is a plan to start from, an interruption (of ctx) does not end the search.
 		interrupted := ctx.Err() != nil
@@ -410,16 +447,17 @@ func (t *tuner) searchCheapest(ctx context.Context) error {
 
 	// Plans of graphs of modules are the starts of one search for the number of devices. Plans of workflows keep their devices: each is
 	// tested as it is.
-	if !formats.FlowOf(starts[0].result.Plan).Workflow() {
-		return t.confirmCheapest(ctx, starts...)
+	groups := [][]*attempt{starts}
+	if formats.FlowOf(starts[0].result.Plan).Workflow() {
+		groups = slices.Collect(slices.Chunk(starts, 1))
 	}
-	for _, start := range starts {
-		if err := t.confirmCheapest(ctx, start); err != nil {
+	for _, group := range groups {
+		if err := t.confirmCheapest(ctx, group...); err != nil {
 			return err
 		}
 	}
 	if t.bestAttempt == nil {
-		t.firstErr = &kind.InfeasibleError{Constraint: "devices", RefutedBySimulation: true, Reason: fmt.Sprintf(
+		t.noPlanErr = &kind.InfeasibleError{Constraint: "devices", RefutedBySimulation: true, Reason: fmt.Sprintf(
 			"simulation shows no plan that attains %.4g at the rates of the applications: tried %s", t.minAttainment(), t.attemptSummary())}
 	}
 	return nil
@@ -479,7 +517,7 @@ func (t *tuner) confirmCheapest(ctx context.Context, starts ...*attempt) error {
 		}
 		// No application can attain more than 1.
 		maxSurplus := 1 - slices.Max(test.Shares)
-		surplus = min(surplus+surplusStep, maxSurplus)
+		surplus = min(max(2*surplus, firstSurplus), maxSurplus)
 	}
 	return nil
 }
@@ -556,7 +594,7 @@ func (t *tuner) writeBound(result *kind.Result) {
 func (t *tuner) attemptSummary() string {
 	var parts []string
 	for _, tried := range t.attempts {
-		text := fmt.Sprintf("margin %.2g", tried.setting.margin)
+		text := tried.setting.reserve.String()
 		if tried.setting.maxBatch != t.p.Values.WholeNumber("max-batch") {
 			text += fmt.Sprintf(" with batches up to %d", tried.setting.maxBatch)
 		}
@@ -576,5 +614,5 @@ func (t *tuner) attemptSummary() string {
 	if t.bestAttempt == nil {
 		return strings.Join(parts, ", ")
 	}
-	return fmt.Sprintf("margin %.2g chosen by simulation (short runs): %s", t.bestAttempt.setting.margin, strings.Join(parts, ", "))
+	return fmt.Sprintf("%s chosen by simulation (short runs): %s", t.bestAttempt.setting.reserve, strings.Join(parts, ", "))
 }

@@ -12,7 +12,7 @@ import (
 // fiveModuleProblem is a pipeline of five modules like live video (PARD, section 5.1): device
 // times a + c*b, over 64 devices of so many kinds, each slower than the last.
 func fiveModuleProblem(kinds int) *problem {
-	p := &problem{}
+	p := &problem{batchWait: 1}
 	for k := range kinds {
 		p.pools = append(p.pools, pool{kind: string(rune('A' + k)), count: 64 / kinds, price: 1 / (1 + .6*float64(k))})
 	}

@@ -16,7 +16,7 @@ import (
 // drawProblem is a tiny problem: up to three modules in one or two applications that
 // share models, variants, two pools.
 func drawProblem(t *rapid.T) *problem {
-	p := &problem{pools: []pool{
+	p := &problem{batchWait: rapid.SampledFrom([]float64{1, .45, 0}).Draw(t, "batch wait"), pools: []pool{
 		{kind: "A", count: rapid.IntRange(1, 3).Draw(t, "A"), price: 2},
 		{kind: "B", count: rapid.IntRange(0, 2).Draw(t, "B"), price: 1},
 	}}

@@ -6,7 +6,6 @@ import (
 	"iter"
 	"math"
 
-	"inferplan/planner/flow/terms"
 	"inferplan/solver/milp"
 )
 
@@ -125,8 +124,8 @@ func (x *coverProgram) addDeployment(s *moduleSet, c *deployment) {
 
 // budgetShare returns the part of a path's budget that the modules of s on that path take at a level.
 func (x *coverProgram) budgetShare(s *moduleSet, level int, use pathUse) float64 {
-	maxTime := x.problem.models[s.model].levels[level].maxTime
-	return float64(terms.BatchTimesPerModule*use.moduleCount) * maxTime.Seconds() / max(x.layout.paths[use.path].budget.Seconds(), 1e-9)
+	moduleTime := x.problem.moduleTime(&x.problem.models[s.model].levels[level])
+	return float64(use.moduleCount) * moduleTime.Seconds() / max(x.layout.paths[use.path].budget.Seconds(), 1e-9)
 }
 
 // solve solves the linear program and adds deployments of negative reduced cost (those that could improve it) until there are none. It

@@ -5,8 +5,6 @@ import (
 	"math/bits"
 	"slices"
 	"time"
-
-	"inferplan/planner/flow/terms"
 )
 
 // deploymentSearch looks for plans whose cost is close to the lower bound. Depth first, it serves one
@@ -66,7 +64,7 @@ func (d *deploymentSearch) collectCandidates() (minTimes []time.Duration) {
 			if d.covers.lowerBound+c.reducedCost > d.maxPrice+d.priceTolerance() {
 				continue
 			}
-			moduleTime := terms.BatchTimesPerModule * d.problem.models[s.model].levels[c.level].maxTime
+			moduleTime := d.problem.moduleTime(&d.problem.models[s.model].levels[c.level])
 			for _, t := range s.members {
 				if len(d.candidates[t.module]) == 0 || moduleTime < minTimes[t.module] {
 					minTimes[t.module] = moduleTime
@@ -197,8 +195,8 @@ func (d *deploymentSearch) fitsRemaining(c candidate) bool {
 // slackUse returns how much of a path's slack candidate c takes by its modules on the path: the time that they take there beyond their
 // least times, which pathSlack counts already.
 func (d *deploymentSearch) slackUse(c candidate, use *pathUse) time.Duration {
-	maxTime := d.problem.models[c.set.model].levels[c.deployment.level].maxTime
-	return time.Duration(terms.BatchTimesPerModule*use.moduleCount)*maxTime - use.minTime
+	moduleTime := d.problem.moduleTime(&d.problem.models[c.set.model].levels[c.deployment.level])
+	return time.Duration(use.moduleCount)*moduleTime - use.minTime
 }
 
 // apply takes the devices, times and accuracy of a candidate (a module set with a deployment) from those that are left, and marks its

@@ -8,7 +8,6 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/document"
-	"inferplan/planner/flow/terms"
 	"inferplan/planner/kind"
 	"inferplan/solver/highs"
 	"inferplan/testkit/methodspage"
@@ -25,7 +24,7 @@ func TestFlowExample(t *testing.T) {
 	}
 	const ms = time.Millisecond
 	p := &problem{
-		pools:  []pool{{kind: "A", count: 3, price: 1}},
+		batchWait: 1, pools: []pool{{kind: "A", count: 3, price: 1}},
 		models: []model{modelOf("detect", map[int]time.Duration{1: 4 * ms, 4: 8 * ms, 8: 12 * ms}), modelOf("read", map[int]time.Duration{1: 10 * ms, 4: 20 * ms, 8: 32 * ms})},
 		apps: []app{{name: "app", slo: 60 * ms, weight: 1, paths: [][]int{{0, 1}},
 			modules: []appModule{{name: "detect", visitShare: 1, choices: []choice{{model: 0}}}, {name: "read", visitShare: 1, choices: []choice{{model: 1}}}}}},
@@ -48,7 +47,7 @@ func TestFlowExample(t *testing.T) {
 		short := m
 		short.levels = nil
 		for _, l := range m.levels {
-			if terms.BatchTimesPerModule*l.maxTime <= 30*ms {
+			if p.moduleTime(&l) <= 30*ms {
 				short.levels = append(short.levels, l)
 			}
 		}

@@ -28,8 +28,8 @@ func Explain(p *formats.Plan, f *formats.FlowPlan) []string {
 			requiredRate[a.Modules[k].Model] += a.RPS * g.Nodes[k].ReachChance
 		}
 		path, pathTime := longestPath(p, a, &g)
-		lines = append(lines, fmt.Sprintf("application %s: %s rps; its longest path %s takes %v, with a batch to wait for and one's own in every module; the SLO less the margin is %v",
-			a.Model, kind.FormatNumber(a.RPS), strings.Join(path, " > "), pathTime, a.SLOUS.D()-a.MarginUS.D()))
+		lines = append(lines, fmt.Sprintf("application %s: %s rps; its longest path %s takes %v, with %s and one's own in every module; the SLO less the margin is %v",
+			a.Model, kind.FormatNumber(a.RPS), strings.Join(path, " > "), pathTime, terms.DescribeWait(p.Options.Number("batch-wait")), a.SLOUS.D()-a.MarginUS.D()))
 	}
 
 	// Load of the modules.
@@ -77,7 +77,7 @@ func longestPath(p *formats.Plan, a *formats.FlowApplication, g *flow.Applicatio
 		path := append([]int32{0}, rest...)
 		sum, list := time.Duration(0), []string(nil)
 		for _, n := range path {
-			sum += terms.MaxBatchTime(p, a.Modules[n].Model) + maxOtherRun(p, a.Modules[n].Model)
+			sum += terms.ModuleTime(terms.MaxBatchTime(p, a.Modules[n].Model), maxOtherRun(p, a.Modules[n].Model), p.Options.Number("batch-wait"))
 			list = append(list, a.Modules[n].Name)
 		}
 		if sum > maxTime {

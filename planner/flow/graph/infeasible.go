@@ -76,7 +76,7 @@ func (s *planSearch) sloError(x *solution) error {
 	a := &s.problem.apps[worstApp]
 	requiredTime := s.problem.longestPathTime(x, worstApp)
 	return &kind.InfeasibleError{Model: a.name, Constraint: "slo",
-		Reason: fmt.Sprintf("no choice of batches and devices keeps the SLO of %s: its longest path takes %v, with a batch to wait for and one's own in every module, and %v less the margin of %v leaves %v",
-			a.name, requiredTime, a.slo, a.margin, a.budget()),
+		Reason: fmt.Sprintf("no choice of batches and devices keeps the SLO of %s: its longest path takes %v, with %s and one's own in every module, and %v less the margin of %v leaves %v",
+			a.name, requiredTime, terms.DescribeWait(s.problem.batchWait), a.slo, a.margin, a.budget()),
 		Nearest: kind.NearestFeasible{SLOUS: float64(kind.MinSLO(requiredTime, a.margin.Seconds()/a.slo.Seconds())) / 1000}}
 }

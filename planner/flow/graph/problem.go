@@ -11,6 +11,7 @@ type problem struct {
 	apps         []app
 	models       []model
 	pools        []pool
+	batchWait    float64       // batches that a request waits for in every module (option batch-wait)
 	maxSharedRun time.Duration // the longest run B of any module that takes turns on devices, see turns.go
 }
 

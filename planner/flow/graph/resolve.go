@@ -31,7 +31,7 @@ func resolveProblem(in *kind.Problem, run *kind.SolveRun) (*resolvedProblem, err
 	if err := in.CheckPresent(); err != nil {
 		return nil, err
 	}
-	r := &resolvedProblem{input: in, run: run, objective: in.Values.Word("objective"), problem: &problem{}}
+	r := &resolvedProblem{input: in, run: run, objective: in.Values.Word("objective"), problem: &problem{batchWait: in.Values.Number("batch-wait")}}
 
 	// Turns are planned for throughput only, and only if replicas do not come and go.
 	r.allowTimeSharing = r.objective == "throughput" && in.Values.Time("cold-start") == 0

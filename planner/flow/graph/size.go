@@ -15,16 +15,18 @@ import (
 type AttainmentFunc func(plan *formats.Plan, hint bool) (float64, error)
 
 // SizeBySimulation looks for the cheapest plan that attains a requested share in simulation (of requests within
-// their deadlines). It starts from plans for the same workload, the first of which has the least margin.
+// their deadlines). It starts from plans for the same workload, the first of which leaves requests the most time (by margin and batch-wait).
 // Devices are added and removed, and batch sizes change if batches is true. If there are too few devices, it
 // returns nil. Neither p nor the plans are changed. simulate is asked for hints, too: cheap simulations that rank plans.
 //
-// The result keeps the deadlines with the margin of the first plan, and its devices carry the rates. So it is one of the
+// The result keeps the deadlines with the margin and the waits of the first plan, and its devices carry the rates. So it is one of the
 // plans from which the first one was chosen, and the bound of these holds for it.
 func SizeBySimulation(p *kind.Problem, plans []*formats.Plan, batches bool, requestedAttainment float64, simulate AttainmentFunc) (*formats.Plan, error) {
 	base, q := plans[0], *p
-	if err := q.Values.Set("margin", base.Options.Number("margin")); err != nil {
-		return nil, err
+	for _, option := range []string{"margin", "batch-wait"} {
+		if err := q.Values.Set(option, base.Options.Number(option)); err != nil {
+			return nil, err
+		}
 	}
 	r, err := resolveProblem(&q, kind.NewRun(nil))
 	if err != nil {
@@ -35,8 +37,9 @@ func SizeBySimulation(p *kind.Problem, plans []*formats.Plan, batches bool, requ
 		formats.FlowOf(plan).Scaling = nil // all replicas serve all the time, instead of coming and going
 		return simulate(plan, hint)
 	}}
+	// Plans that keep back more come first: they need few further devices, and what they cost limits the search from the others.
 	var starts []*solution
-	for _, plan := range plans {
+	for _, plan := range slices.Backward(plans) {
 		s, err := r.solutionOf(plan)
 		if err != nil {
 			return nil, err

@@ -291,10 +291,11 @@ func (p *problem) isTimeShared(u, l, k int) bool {
 // moduleTime returns what a module takes of the deadline at a level: the wait for its device, and a batch
 // of its own.
 func (p *problem) moduleTime(l *level) time.Duration {
+	longestRun := l.maxTime
 	if l.timeShared {
-		return max(l.maxTime, p.maxSharedRun) + l.maxTime
+		longestRun = max(longestRun, p.maxSharedRun)
 	}
-	return terms.BatchTimesPerModule * l.maxTime
+	return terms.ModuleTime(l.maxTime, longestRun, p.batchWait)
 }
 
 // timeSharedRate returns the rate, in requests per second, that model u carries with its part of the time of

@@ -84,7 +84,7 @@ func (p *problem) keepsDeadlinesOn(s *solution, on []int) bool {
 				wait = max(wait, p.models[o].levels[s.level[o]].maxTime)
 			}
 		}
-		step[u] = wait + took
+		step[u] = time.Duration(p.batchWait*float64(wait)) + took
 	}
 	for a := range p.apps {
 		for _, path := range p.apps[a].paths {

@@ -16,9 +16,23 @@ const (
 	AlgorithmShares = "shares" // for workflows: devices are divided by demand, and keep the models that they hold
 )
 
-// BatchTimesPerModule is how often a batch's time counts in each module. A request waits for the batch that
-// runs, then is in one itself (PARD, section 4.2).
-const BatchTimesPerModule = 2
+// ModuleTime returns what a module takes of a deadline: a batch of its own, and before it the wait for a device, which is
+// batchWait (the option batch-wait) times the longest run that may be under way there. A batchWait of 1 is the worst case of
+// PARD (section 4.2), in which the run has just begun and no other replica becomes free before it ends.
+func ModuleTime(batchTime, longestRun time.Duration, batchWait float64) time.Duration {
+	return batchTime + time.Duration(batchWait*float64(longestRun))
+}
+
+// DescribeWait says in words what a request waits for in each module at a batchWait (the option batch-wait).
+func DescribeWait(batchWait float64) string {
+	switch batchWait {
+	case 0:
+		return "no wait for a device"
+	case 1:
+		return "a batch to wait for"
+	}
+	return fmt.Sprintf("%.2g of a batch to wait for", batchWait)
+}
 
 // WaitQuantile is the plan's lambda: the quantile of the waiting time that PARD's State Planner uses
 // (section 5.4).

@@ -114,10 +114,14 @@ func (c *checker) longestPathTime(i int) time.Duration {
 	return maxTime
 }
 
-// moduleTime returns what a module takes of a deadline: the longest run on any of its devices, then its own
-// batch.
+// moduleTime returns what a module takes of a deadline: the wait for a device, then its own batch.
 func (c *checker) moduleTime(model string) time.Duration {
-	return max(c.batchTime[model], c.sharedRun[model]) + c.batchTime[model]
+	return c.batchTime[model] + c.waitTime(max(c.batchTime[model], c.sharedRun[model]))
+}
+
+// waitTime returns how long the plan lets a request wait for a device on which a run of that time may be under way.
+func (c *checker) waitTime(longestRun time.Duration) time.Duration {
+	return time.Duration(c.Plan.Options.Number("batch-wait") * float64(longestRun))
 }
 
 // devicesOf returns how many replicas of a stage run all the time or, where models take turns, the part of the time that they have, in

@@ -223,7 +223,7 @@ func (c *checker) percentileTime(i int) time.Duration {
 		for g, n := range v.Counts {
 			sum += time.Duration(n) * c.segmentTime(d, g)
 		}
-		visitClasses = append(visitClasses, visitClass{sum, v.Chance})
+		visitClasses = append(visitClasses, visitClass{sum + c.waitTime(sum), v.Chance})
 	}
 
 	// Walk through the visits by rising time until their shares reach the percentile.
@@ -237,8 +237,8 @@ func (c *checker) percentileTime(i int) time.Duration {
 	return visitClasses[len(visitClasses)-1].duration
 }
 
-// segmentTime returns the time of the longest path through a segment of a workflow. A step takes twice the longest batch of the models
-// that may run it: a request waits for one batch and then is in a second one.
+// segmentTime returns the time of the longest path through a segment of a workflow, without waits. A step takes the longest batch of the
+// models that may run it.
 func (c *checker) segmentTime(d *workflow, segment int) time.Duration {
 	maxTime := time.Duration(0)
 	for _, path := range d.paths[segment] {
@@ -248,7 +248,7 @@ func (c *checker) segmentTime(d *workflow, segment int) time.Duration {
 			for _, id := range leg.Services {
 				step = max(step, time.Duration(leg.Work*float64(c.batchTime[d.names[id]])))
 			}
-			sum += 2 * step
+			sum += step
 		}
 		maxTime = max(maxTime, sum)
 	}

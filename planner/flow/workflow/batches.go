@@ -348,7 +348,7 @@ func (b *chosenBatches) deployOnIdleKinds(services []service) {
 // addDeadlines limits the time of every way that a request of application a may take to the application's budget, in seconds. A way is
 // how often a request visits each segment (a part of the workflow), and a visit takes as long as the segment's longest path:
 //
-//	2 · Σ over visited segments of the longest path of worstTime ≤ SLO - margin
+//	(1 + batch-wait) · Σ over visited segments of the longest path of worstTime ≤ SLO - margin
 func (m *batchProgram) addDeadlines(a *workflow) {
 	// The time of a segment is that of its longest path.
 	segmentTime := make([]milp.Var, len(a.paths))
@@ -362,8 +362,8 @@ func (m *batchProgram) addDeadlines(a *workflow) {
 		}
 	}
 
-	// The budget is halved for the wait in every step. A bound without queueing has no wait and no margin.
-	budget := (a.slo - a.margin).Seconds() / terms.BatchTimesPerModule
+	// The wait in every step is a part of the budget. A bound without queueing has no wait and no margin.
+	budget := (a.slo - a.margin).Seconds() / (1 + m.problem.batchWait)
 	if m.problem.withoutQueueing {
 		budget = a.slo.Seconds()
 	}
@@ -396,7 +396,8 @@ func (m *batchProgram) addStepTime(a *workflow, step *flow.PathStep) milp.Var {
 // keepsDeadlines returns whether the chosen batches keep all deadlines, computed exactly.
 func (w *workflowProblem) keepsDeadlines(chosen [][]int) bool {
 	for i := range w.apps {
-		if a := &w.apps[i]; terms.BatchTimesPerModule*w.longestVisitTime(a, chosen) > a.slo-a.margin {
+		a := &w.apps[i]
+		if visitTime := w.longestVisitTime(a, chosen); terms.ModuleTime(visitTime, visitTime, w.batchWait) > a.slo-a.margin {
 			return false
 		}
 	}
@@ -409,18 +410,19 @@ func (w *workflowProblem) sloError() error {
 	worstApp, maxStretch := 0, 0.0
 	for i := range w.apps {
 		app := &w.apps[i]
-		singleTime := w.longestVisitTime(app, nil) // of a request in batches of one, without the waits, which are as long again for every application
+		singleTime := w.longestVisitTime(app, nil) // of a request in batches of one, without the waits, which are the same part of it for every application
 		if stretch := singleTime.Seconds() / max((app.slo-app.margin).Seconds(), 1e-9); stretch > maxStretch {
 			worstApp, maxStretch = i, stretch
 		}
 	}
 	app := &w.apps[worstApp]
-	requiredTime := terms.BatchTimesPerModule * w.longestVisitTime(app, nil) // with the waits
+	singleTime := w.longestVisitTime(app, nil)
+	requiredTime := terms.ModuleTime(singleTime, singleTime, w.batchWait) // with the waits
 	marginShare := app.margin.Seconds() / app.slo.Seconds()
 	minSLO := kind.MinSLO(requiredTime, marginShare)
 	return &kind.InfeasibleError{Model: app.application.Name, Constraint: "slo",
-		Reason: fmt.Sprintf("the longest way of %s at %s takes %v in batches of one, with one to wait for and one's own at every step, and %v less the margin of %v leaves %v",
-			app.application.Name, app.application.Percentile, requiredTime, app.slo, app.margin, app.slo-app.margin),
+		Reason: fmt.Sprintf("the longest way of %s at %s takes %v in batches of one, with %s and one's own at every step, and %v less the margin of %v leaves %v",
+			app.application.Name, app.application.Percentile, requiredTime, terms.DescribeWait(w.batchWait), app.slo, app.margin, app.slo-app.margin),
 		Nearest: kind.NearestFeasible{SLOUS: float64(minSLO) / 1000}} // nanoseconds to microseconds
 }
 

@@ -18,6 +18,7 @@ import (
 // devices alone.
 func Explain(p *formats.Plan, f *formats.FlowPlan) []string {
 	var lines []string
+	batchWait := p.Options.Number("batch-wait")
 	for i := range f.Applications {
 		a := &f.Applications[i]
 		w, names, err := flow.CompileSegments(&formats.Application{Name: a.Model, Parameters: a.Parameters, Segments: flow.WithTokenWork(a.Segments, f.Generations())}, fmt.Sprintf("flow.applications[%d]", i))
@@ -37,15 +38,16 @@ func Explain(p *formats.Plan, f *formats.FlowPlan) []string {
 		}
 		maxTime, tasks := time.Duration(0), 0.0
 		for _, v := range visits {
-			maxTime = max(maxTime, terms.BatchTimesPerModule*visitTime(segmentTimes, v))
+			visit := visitTime(segmentTimes, v)
+			maxTime = max(maxTime, terms.ModuleTime(visit, visit, batchWait))
 			for g, n := range v.Counts {
 				for _, ask := range w.ServiceDemands(g) {
 					tasks += v.Chance * float64(n) * ask.Tasks
 				}
 			}
 		}
-		lines = append(lines, fmt.Sprintf("workflow %s: %s rps of %.3g tasks each; its longest way takes %v, with a batch to wait for and one's own at every step; the SLO less the margin is %v, for %s of the requests",
-			a.Model, kind.FormatNumber(a.RPS), tasks, maxTime, a.SLOUS.D()-a.MarginUS.D(), a.Percentile))
+		lines = append(lines, fmt.Sprintf("workflow %s: %s rps of %.3g tasks each; its longest way takes %v, with %s and one's own at every step; the SLO less the margin is %v, for %s of the requests",
+			a.Model, kind.FormatNumber(a.RPS), tasks, maxTime, terms.DescribeWait(batchWait), a.SLOUS.D()-a.MarginUS.D(), a.Percentile))
 	}
 	lines = append(lines, "device time of the services at the planned rates, in devices: "+strings.Join(deviceTimeTexts(p, f), ", "))
 	if list := deviceGroups(p); len(list) > 0 {

@@ -29,6 +29,7 @@ type workflowProblem struct {
 	apps            []workflow
 	services        []service
 	languageModels  map[string]*formats.FlowGeneration // by name: the language models among the services
+	batchWait       float64                            // batches that a request waits for at each step (option batch-wait)
 	gap             float64                            // relative gap at which a solve may end
 	seed            int32
 	withoutQueueing bool // there are no waits, and batch sizes may be mixed: for a bound of all plans
@@ -106,7 +107,7 @@ func resolveWorkflows(in *kind.Problem, run *kind.SolveRun) (*workflowProblem, e
 	if err != nil {
 		return nil, err
 	}
-	w := &workflowProblem{input: in, run: run, languageModels: llms, objective: in.Values.Word("objective"), gap: in.Values.Number("gap"), seed: int32(in.Seed % math.MaxInt32)}
+	w := &workflowProblem{input: in, run: run, languageModels: llms, objective: in.Values.Word("objective"), batchWait: in.Values.Number("batch-wait"), gap: in.Values.Number("gap"), seed: int32(in.Seed % math.MaxInt32)}
 	prices, err := terms.Prices(in)
 	if err != nil {
 		return nil, err
