@@ -38,6 +38,7 @@ case $what in
 all)
   fixed_seed
   go vet ./... || exit 1
+  go tool -n nats-server >/dev/null || exit 1 # else several tests build it at once
   all=$(go list ./...) || exit 1
   mapfile -t raced < <(grep -E "$(below "$race")" <<<"$all")
   mapfile -t plain < <(grep -vE "$(below "$race")" <<<"$all")
