@@ -277,7 +277,8 @@ func (r *replanner) outcome(ctx context.Context, best, before *judgedFleet, devi
 	}
 	value, bound := r.objectiveOf(best), r.bound
 	if r.goal == deploy.GoalGoodput {
-		value = r.limitToBound(value, bound)
+		r.warnLimited(value, bound)
+		value = min(value, bound)
 	} else if r.isBetter(value, bound) {
 		bound = value // by rounding
 	}
