@@ -39,6 +39,19 @@ func (t *Tables) addServerKinds(queuePlan *formats.QueuePlan) map[serverKind]int
 	return kinds
 }
 
+// KindLabels returns the names of the kinds, for people: of kinds with the same name with the devices of their servers, such as 2 x A100.
+func (t *Tables) KindLabels() []string {
+	labels := slices.Clone(t.Kinds)
+	for d := range t.Devices {
+		kind := t.Devices[d].Kind
+		isSameName := func(name string) bool { return name == t.Kinds[kind] }
+		if first := slices.IndexFunc(t.Kinds, isSameName); slices.ContainsFunc(t.Kinds[first+1:], isSameName) {
+			labels[kind] = fmt.Sprintf("%.0f x %s", t.PhysicalDevices(int32(d)), t.Kinds[kind])
+		}
+	}
+	return labels
+}
+
 // AddInstances adds the instances of a plan of queues to its shared tables: networks, devices with their servers,
 // and a pipeline per model and class that runs on every instance that may run the model.
 func (t *Tables) AddInstances(queuePlan *formats.QueuePlan, pools []formats.Pool) error {

@@ -86,6 +86,9 @@ func TestInstancesOfSeveralSizes(t *testing.T) {
 			if a, b := tables.Devices[0].Kind, tables.Devices[1].Kind; a == b || tables.Kinds[a] != tables.Kinds[b] || tables.KindCounts[a]+tables.KindCounts[b] != 3 {
 				t.Errorf("kinds %d and %d of %q with %d devices", a, b, tables.Kinds, tables.KindCounts)
 			}
+			if got := fmt.Sprint(tables.KindLabels()); got != "[1 x A100 2 x A100]" {
+				t.Errorf("labels %s", got)
+			}
 			_, err = policies.New(formats.PolicySpec{Name: "vqueue"}, tables)
 		}
 		return fmt.Sprint(err)
