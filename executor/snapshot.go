@@ -16,7 +16,7 @@ import (
 func (x *Executor) snapshot() *live.Snapshot {
 	c := x.core.Load()
 	t := c.Tables
-	s := &live.Snapshot{Plan: c, Kind: c.Plan.Kind, Policy: c.Spec.Name, SHA: c.PlanSHA, Ready: x.Ready(), PlanAt: c.Loop.Epoch(), DeviceKinds: t.Kinds, Devices: make([]live.DeviceCount, len(t.Devices))}
+	s := &live.Snapshot{Plan: c, Kind: c.Plan.Kind, Policy: c.Spec.Name, SHA: c.PlanSHA, Ready: x.Ready(), PlanAt: c.Loop.Epoch(), DeviceKinds: t.KindLabels(), Devices: make([]live.DeviceCount, len(t.Devices))}
 	c.Loop.ReadInRound(func() {
 		s.At, s.OpenRequests, s.Part = time.Now(), c.Ledger.Pending(), c.Answerer.Part()
 		for i := range t.Devices {

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"inferplan/formats"
@@ -12,16 +13,52 @@ import (
 // defaultProgressTokens is the number of tokens between two TokenProgress events.
 const defaultProgressTokens = 32
 
+// serverKind is a kind of servers: instances on as many devices of a kind.
+type serverKind struct {
+	device         string
+	tensorParallel int
+}
+
+// addServerKinds returns the kinds of devices by kinds of servers, whose times differ. Where servers on a kind of devices have different
+// numbers of them, each further number is a kind of its own, with the same name and without devices beside those of the first.
+func (t *Tables) addServerKinds(queuePlan *formats.QueuePlan) map[serverKind]int32 {
+	kinds := map[serverKind]int32{}
+	isTaken := make([]bool, len(t.Kinds))
+	for i := range queuePlan.Instances {
+		server := serverKind{queuePlan.Instances[i].Device, queuePlan.Instances[i].TensorParallel}
+		first := slices.Index(t.Kinds, server.device)
+		if _, isKnown := kinds[server]; isKnown || first < 0 {
+			continue
+		}
+		if kinds[server] = int32(first); isTaken[first] {
+			kinds[server] = int32(len(t.Kinds))
+			t.Kinds, t.KindCounts = append(t.Kinds, server.device), append(t.KindCounts, 0)
+		}
+		isTaken[first] = true
+	}
+	return kinds
+}
+
+// KindLabels returns the names of the kinds, for people: of kinds with the same name with the devices of their servers, such as 2 x A100.
+func (t *Tables) KindLabels() []string {
+	labels := slices.Clone(t.Kinds)
+	for d := range t.Devices {
+		kind := t.Devices[d].Kind
+		isSameName := func(name string) bool { return name == t.Kinds[kind] }
+		if first := slices.IndexFunc(t.Kinds, isSameName); slices.ContainsFunc(t.Kinds[first+1:], isSameName) {
+			labels[kind] = fmt.Sprintf("%.0f x %s", t.PhysicalDevices(int32(d)), t.Kinds[kind])
+		}
+	}
+	return labels
+}
+
 // AddInstances adds the instances of a plan of queues to its shared tables: networks, devices with their servers,
 // and a pipeline per model and class that runs on every instance that may run the model.
 func (t *Tables) AddInstances(queuePlan *formats.QueuePlan, pools []formats.Pool) error {
 	if queuePlan == nil || len(queuePlan.Classes) != len(t.Models) {
 		return &document.Error{Path: "queue.classes", Found: "none, or another number than there are in the deployment", Expected: "the classes of the deployment, in order"}
 	}
-	kinds := map[string]int32{}
-	for i, name := range t.Kinds {
-		kinds[name] = int32(i)
-	}
+	kinds := t.addServerKinds(queuePlan)
 
 	// Add the networks, with their load times by device kind.
 	profile := formats.Profile{LLMs: queuePlan.Models}
@@ -31,7 +68,7 @@ func (t *Tables) AddInstances(queuePlan *formats.QueuePlan, pools []formats.Pool
 		network := Network{Name: model.Model, Bytes: model.WeightBytes, BaseNetwork: -1, LoadTimes: make([][2]time.Duration, len(t.Kinds))}
 		for k := range model.Instances {
 			if instance := &model.Instances[k]; instance.Loads != nil {
-				if kind, ok := kinds[instance.Device]; ok {
+				if kind, ok := kinds[serverKind{instance.Device, instance.TensorParallel}]; ok {
 					network.LoadTimes[kind] = [2]time.Duration{warmLoadTime(instance.Loads), instance.Loads.ColdUS.D()}
 				}
 			}
@@ -43,11 +80,11 @@ func (t *Tables) AddInstances(queuePlan *formats.QueuePlan, pools []formats.Pool
 	t.Devices, t.Resident, t.Instances = nil, nil, nil
 	for i := range queuePlan.Instances {
 		instance := &queuePlan.Instances[i]
-		kind, ok := kinds[instance.Device]
-		if !ok {
+		pool := slices.IndexFunc(pools, func(p formats.Pool) bool { return p.Device == instance.Device })
+		if pool < 0 {
 			return &document.Error{Path: fmt.Sprintf("queue.instances[%d].device", i), Found: instance.Device, Expected: "a device of the plan's pools"}
 		}
-		pool := pools[kind].WithDefaults()
+		kind, perNode := kinds[serverKind{instance.Device, instance.TensorParallel}], pools[pool].WithDefaults().PerNode
 
 		// Configure its server, with the host's memory that unloaded networks may use: the instances on a host, each of which
 		// takes TensorParallel devices, have equal parts of it.
@@ -58,14 +95,14 @@ func (t *Tables) AddInstances(queuePlan *formats.QueuePlan, pools []formats.Pool
 		server.WarmBytes = math.MaxInt64 // no limit
 		for _, host := range queuePlan.Hosts {
 			if host.Device == instance.Device {
-				server.WarmBytes = host.MemoryBytes / int64(max(1, pool.PerNode/instance.TensorParallel))
+				server.WarmBytes = host.MemoryBytes / int64(max(1, perNode/instance.TensorParallel))
 			}
 		}
 
 		// Add its device, which holds the first network at the start.
 		firstNetwork := t.networkOf(instance.Model)
 		cost := &server.Costs[firstNetwork]
-		t.Devices = append(t.Devices, Device{Kind: kind, Share: 1, GPU: int32(instance.FirstDevice), Node: int32(instance.FirstDevice / max(1, pool.PerNode)), Uplink: -1, Downlink: -1, Instance: int32(i)})
+		t.Devices = append(t.Devices, Device{Kind: kind, Share: 1, GPU: int32(instance.FirstDevice), Node: int32(instance.FirstDevice / max(1, perNode)), Uplink: -1, Downlink: -1, Instance: int32(i)})
 		t.Instances = append(t.Instances, Instance{
 			MaxSequences: cost.MaxSequences, TokenBudget: int32(instance.TokenBudget), ProgressTokens: defaultProgressTokens, KVTokens: cost.KVTokens, DeviceCount: int32(instance.TensorParallel), Server: server,
 		})

@@ -30,7 +30,8 @@ type Tables struct {
 	Memory []int64
 	// HandledEvents has a bit (1 << kind) for every event that the policy handles; 0 means all.
 	HandledEvents uint32
-	// Kinds has the names of the device kinds, in the order of the plan's pools.
+	// Kinds has the names of the device kinds, in the order of the plan's pools. Behind them are kinds of servers, with the
+	// names of their devices, where those on a kind of devices have different numbers of them.
 	Kinds []string
 	// KindCounts is the number of physical devices of each kind, used or not.
 	KindCounts []int32

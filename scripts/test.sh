@@ -14,7 +14,7 @@ read -ra packages <<<"${PKGS:-./...}"
 
 # Packages whose tests run under the race detector instead of plainly; of these packages, tests that run plainly instead
 # (real models: what computes shows nothing more under it); and tests of other packages that run under it, too, as PACKAGE=PATTERN.
-race='executor|engine$|engine/llm|engine/ort|engine/replay|engine/worker|solver/highs|testkit'
+race='executor|engine$|engine/llm|engine/ort|engine/replay|engine/worker|solver/highs|testkit/llm'
 computing='^(TestChainEqualsWhole|TestChainOfCNNs|TestHalf|TestOCRReads|TestOCRReadsPages|TestPipelineAnswersAsTheWholeModel|TestServeQueuesKilled|TestSwitchOfARealModelUnderLoad|TestWork)$'
 race_named=('cmd/plan=^TestImportsAtOnce$|^TestScripts$/^(output|replay)$' 'engine/models/digits=^TestLanesAtOnce$'
   'sim=^(TestReportBytesDependOnTheSeedOnly|TestInterruptedRuns|TestCancelledRun|TestFindMaxLoad)$')
@@ -38,6 +38,7 @@ case $what in
 all)
   fixed_seed
   go vet ./... || exit 1
+  go tool -n nats-server >/dev/null || exit 1 # else several tests build it at once
   all=$(go list ./...) || exit 1
   mapfile -t raced < <(grep -E "$(below "$race")" <<<"$all")
   mapfile -t plain < <(grep -vE "$(below "$race")" <<<"$all")
@@ -46,8 +47,8 @@ all)
   run -race -skip "$computing" "${raced[@]}"
   for named in "${race_named[@]}"; do run -race -run "${named#*=}" "./${named%%=*}"; done
   # The plan kind that exists behind the build tag testkind, and a fault that exists behind another.
-  run -tags testkind -run '^TestEcho|^TestSchemas' ./formats ./cmd/plan
-  run -tags testfault -run Exception ./solver/highs ;;
+  run -tags minimal,testkind -run '^TestEcho|^TestSchemas' ./formats ./cmd/plan
+  run -tags minimal,testfault -run Exception ./solver/highs ;;
 race)
   fixed_seed
   run -race -timeout 2h "${packages[@]}" ;;
@@ -71,7 +72,7 @@ fuzz)
     done
   done ;;
 micro)
-  go test -run '^$' -bench "${BENCH:-.}" -benchmem -timeout 60m ${flags[@]+"${flags[@]}"} "${packages[@]}" || bad=1 ;;
+  go test -run '^$' -tags rivals -bench "${BENCH:-.}" -benchmem -timeout 60m ${flags[@]+"${flags[@]}"} "${packages[@]}" || bad=1 ;;
 *)
   echo "test.sh: found $what, expected all, race, pure, explore, fuzz or micro" >&2
   exit 2 ;;

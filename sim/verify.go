@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 
 	"inferplan/formats"
 	"inferplan/formats/document"
@@ -120,9 +121,12 @@ func addDeviceUse(loop *loop) {
 
 	// Sum the times of the devices of a kind, and report the rest as idle.
 	for kind, name := range loop.tables.Kinds {
+		if slices.Index(loop.tables.Kinds, name) < kind { // the devices are those of a kind before, with other times
+			continue
+		}
 		busy, loads := 0.0, 0.0
 		for deviceIndex := range loop.tables.Devices {
-			if loop.tables.Devices[deviceIndex].Kind == int32(kind) {
+			if loop.tables.Kinds[loop.tables.Devices[deviceIndex].Kind] == name {
 				host, deviceShare := loop.hosts[loop.hostByDevice[deviceIndex]], loop.tables.PhysicalDevices(int32(deviceIndex))
 				busy += float64(host.busyTime(int32(deviceIndex))) * deviceShare
 				if instances, ok := host.(*llmHost); ok {

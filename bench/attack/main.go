@@ -12,7 +12,6 @@ import (
 	"inferplan/bench/instrument"
 	"inferplan/bench/served"
 	"inferplan/bench/table"
-	"inferplan/testkit/natstest"
 )
 
 // attack holds the flags and the program under attack, whose folder is for scratch.
@@ -26,8 +25,7 @@ type attack struct {
 }
 
 func main() {
-	natstest.Main()  // this program is a node of NATS, too
-	hostileClients() // and the process of hostile clients
+	hostileClients() // this program is their process, too
 	instrument.Main(newInstrument())
 }
 

@@ -153,17 +153,18 @@ func freePorts(t *testing.T) (ports pagePorts) {
 }
 
 // serverFunctions are shell functions about the server of a page, whose process is $server: until_ready waits until it
-// answers that it is ready, and fails if it has ended; end_server ends it, if there is one, and fails if it does not end well.
+// answers that it is ready (one for language models at /health), and fails if it has ended; end_server ends it, if there is one, and fails if it does not end well.
 const serverFunctions = `
 server=
 until_ready() {
-  local code
+  local code path=/v2/health/ready
   for _ in $(seq 600); do
     if { exec 9<>/dev/tcp/127.0.0.1/$http_port; } 2>/dev/null; then
-      printf 'GET /v2/health/ready HTTP/1.0\r\n\r\n' >&9
+      printf 'GET %s HTTP/1.0\r\n\r\n' $path >&9
       read -r _ code _ <&9 || code=
       exec 9>&-
       if [ "$code" = 200 ]; then return 0; fi
+      if [ "$code" = 404 ]; then path=/health; fi
     fi
     kill -0 "$server" || return 1
     sleep .1

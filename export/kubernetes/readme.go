@@ -56,16 +56,20 @@ func (m *manifests) kinds() []deviceKind {
 
 // imageStep says how the image is made.
 func (m *manifests) imageStep() export.Step {
-	dist, arguments, text := "make dist", " --build-context inferplan=dist/inferplan-linux-amd64", "`inferplan-linux-amd64` is the folder that `make dist` makes."
+	folder, arguments, text := "`make dist` makes in the source tree of inferplan (`dist/inferplan-linux-amd64`)", " --build-context inferplan=DIST", ""
 	if m.UsesGPUs {
-		dist, arguments = "make dist CUDA=1", " --build-context inferplan=dist/inferplan-linux-amd64-cuda --build-arg BASE=IMAGE"
-		text = "`inferplan-linux-amd64-cuda` is the folder that `make dist CUDA=1` makes. IMAGE has glibc 2.36 or newer and the run-time libraries of CUDA 13 and cuDNN 9."
+		folder = "`make dist CUDA=1` makes in the source tree of inferplan (`dist/inferplan-linux-amd64-cuda`)"
+		arguments += " --build-arg BASE=IMAGE"
+		text = " IMAGE is a base image with glibc 2.36 or newer and the run-time libraries of CUDA 13 and cuDNN 9."
 	}
 	if len(m.Models) > 0 {
-		arguments += " --build-context models=models"
-		text += " `models` is the folder with " + document.List(m.Models) + ", with weights and libraries of operators beside them."
+		arguments += " --build-context models=MODELS"
+		text += " MODELS is the folder with " + document.List(m.Models) + ", with weights and libraries of operators beside them."
 	}
-	return export.Step{Title: "Image", Text: text, Commands: dist + "\npodman build -t " + m.Image + " -f image/Containerfile" + arguments + " image\npodman push " + m.Image}
+	return export.Step{
+		Title: "Image", Text: "Type the commands of this page in its folder. DIST is the folder that " + folder + "." + text,
+		Commands: "podman build -t " + m.Image + " -f image/Containerfile" + arguments + " image\npodman push " + m.Image,
+	}
 }
 
 // nodesStep says which nodes pods go to.

@@ -31,7 +31,7 @@ instances on each device, batch size and waits, and its file is cut out of the m
 A pipeline of several stages on one host becomes an ensemble. The hosts are those of the cluster:
 the nodes of a pool with a network (nic_gbps), else one for each pool, or one for all (host: shared).`,
 		Example: `  plan export triton plan.json -o repository
-  plan export triton plan.json --models-dir /srv/models -o repository`,
+  plan export triton plan.json --models-dir onnx -o repository`,
 		DefineFlags: func(f *pflag.FlagSet) {
 			f.StringVar(&modelsDir, "models-dir", "models", "folder with the models, NAME.onnx")
 		},

@@ -1,7 +1,9 @@
 package llmcommand
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"path"
 	"regexp"
@@ -10,8 +12,8 @@ import (
 	"strings"
 )
 
-// OptionError is the error of an option of a command.
-type OptionError struct{ Option, Found, Expected string }
+// OptionError is the error of an option of a command, or of the variable that sets it.
+type OptionError struct{ Option, Found, Expected, Hint string }
 
 // Error returns the error on one line.
 func (e *OptionError) Error() string {
@@ -37,54 +39,96 @@ func isOption(word string) bool {
 	return strings.HasPrefix(word, "-") && len(word) > 1 && err != nil
 }
 
-// sameName reports whether a word is one of the names of an option. Underscores count as dashes, as for vLLM.
-func sameName(names []string, word string) bool {
-	return slices.Contains(names, strings.ReplaceAll(word, "_", "-"))
+// option is an option of a command, with its values.
+type option struct {
+	name   string // with dashes
+	source string // where it was found, for messages: its name, or that of a variable
+	values []string
 }
 
-// values returns the values of an option among words, of all of its places: --name=VALUE, or the words behind --name up to
-// the next option.
-func values(words, names []string) (list []string, isSet bool) {
-	for i, word := range words {
-		name, value, hasValue := strings.Cut(word, "=")
-		if !isOption(word) || !sameName(names, name) {
+// isOneOf reports whether the option has one of names.
+func (o *option) isOneOf(names []string) bool { return slices.Contains(names, o.name) }
+
+// flagPrefixes are the beginnings of the names of options without a value, but for valuedFlags.
+var (
+	flagPrefixes = []string{"--enable-", "--disable-", "--no-"}
+	valuedFlags  = []string{"--disable-access-log-for-endpoints"}
+)
+
+// mostValues returns how many values an option of a name has at most.
+func (p *Program) mostValues(name string) int {
+	hasName := func(names []string) bool { return slices.Contains(names, name) }
+	switch {
+	case hasName(p.lists):
+		return math.MaxInt
+	case slices.ContainsFunc([][]string{p.flags, p.PrefixCache, p.NoPrefixCache, p.KVUnified, p.NoKVUnified}, hasName):
+		return 0
+	case !hasName(valuedFlags) && slices.ContainsFunc(flagPrefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) }):
+		return 0
+	}
+	return 1
+}
+
+// parse divides words into options and arguments: --name=VALUE, or the words behind --name that are no options, up to the
+// most values that the option has. Behind -- are arguments alone. Underscores in names count as dashes.
+func (p *Program) parse(words []string) (options []option, arguments []string) {
+	for i := 0; i < len(words); i++ {
+		switch {
+		case words[i] == "--":
+			return options, append(arguments, words[i+1:]...)
+		case !isOption(words[i]):
+			arguments = append(arguments, words[i])
 			continue
 		}
-		isSet = true
+		name, value, hasValue := strings.Cut(words[i], "=")
+		o := option{name: strings.ReplaceAll(name, "_", "-")}
+		o.source = o.name
 		if hasValue {
-			list = append(list, value)
+			o.values = []string{value}
+		}
+		for most := p.mostValues(o.name); !hasValue && len(o.values) < most && i+1 < len(words) && !isOption(words[i+1]); i++ {
+			o.values = append(o.values, words[i+1])
+		}
+		options = append(options, o)
+	}
+	return options, arguments
+}
+
+// optionsOf returns the options that environment variables set, and the names of the variables that set options which are not
+// read, but for neutral ones.
+func (p *Program) optionsOf(variables map[string]string) (options []option, unread []string, err error) {
+	known := map[string]bool{}
+	for _, v := range p.variables {
+		name, negated := variablePrefix+v.name, variablePrefix+"NO_"+v.name
+		known[name], known[negated] = true, v.negative != ""
+		value, isSet := variables[name]
+		if _, isOff := variables[negated]; isOff && v.negative != "" {
+			isSet, value = true, "0"
+		}
+		if !isSet {
 			continue
 		}
-		for _, next := range words[i+1:] {
-			if isOption(next) {
-				break
+		o := option{name: v.option, source: name, values: []string{value}}
+		if v.negative != "" {
+			switch value { // is_truthy and is_falsey of llama.cpp's common/arg.cpp
+			case "on", "enabled", "true", "1":
+			case "off", "disabled", "false", "0":
+				o.name = v.negative
+			default:
+				err = cmp.Or(err, error(&OptionError{Option: name, Found: strconv.Quote(value), Expected: "1 or 0"}))
 			}
-			list = append(list, next)
+			o.values = nil
+		}
+		options = append(options, o)
+	}
+	for _, name := range slices.Sorted(maps.Keys(variables)) {
+		rest, isOurs := strings.CutPrefix(name, variablePrefix)
+		isNeutral := slices.ContainsFunc(neutralVariables, func(beginning string) bool { return strings.HasPrefix(rest, beginning) })
+		if p.variables != nil && isOurs && !known[name] && !isNeutral {
+			unread = append(unread, name)
 		}
 	}
-	return list, isSet
-}
-
-// lastIndex returns where an option stands last among words, or -1 if it is absent.
-func lastIndex(words, names []string) int {
-	for i, word := range slices.Backward(words) {
-		if name, _, _ := strings.Cut(word, "="); isOption(word) && sameName(names, name) {
-			return i
-		}
-	}
-	return -1
-}
-
-// text returns the last value of an option, or "" if there is none.
-func text(words, names []string) (string, error) {
-	list, isSet := values(words, names)
-	if !isSet {
-		return "", nil
-	}
-	if len(list) == 0 {
-		return "", &OptionError{names[0], "nothing", "a value"}
-	}
-	return list[len(list)-1], nil
+	return options, unread, err
 }
 
 // readable matches a number with a unit, as vLLM takes it: 25.6k are 25600 and 32K are 32768
@@ -97,12 +141,11 @@ var units = map[string]float64{"k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "K": 1 <
 // maxWhole bounds whole numbers of options: more bytes than a device has.
 const maxWhole = 1 << 50
 
-// wholeNumber returns an option that is a whole number of at least 1. If it is absent, or a value that says so (-1 or auto), it
-// returns 0.
-func wholeNumber(words, names []string) (int64, error) {
-	value, err := text(words, names)
-	if value == "" || err != nil || value == "-1" || strings.EqualFold(value, "auto") {
-		return 0, err
+// wholeNumber returns the value of an option that is a whole number of at least 1. Of a value that says that the server
+// chooses (-1 or auto) it returns 0.
+func (o *option) wholeNumber(value string) (int64, error) {
+	if value == "-1" || strings.EqualFold(value, "auto") {
+		return 0, nil
 	}
 	number := math.NaN()
 	if parts := readable.FindStringSubmatch(value); parts != nil {
@@ -113,22 +156,9 @@ func wholeNumber(words, names []string) (int64, error) {
 		number = float64(n)
 	}
 	if !(number >= 1 && number <= maxWhole) {
-		return 0, &OptionError{names[0], strconv.Quote(value), "a whole number of at least 1"}
+		return 0, &OptionError{Option: o.source, Found: strconv.Quote(value), Expected: "a whole number of at least 1"}
 	}
 	return int64(number), nil
-}
-
-// share returns an option that is a part from 0 to 1. If it is absent, it returns 0.
-func share(words, names []string) (float64, error) {
-	value, err := text(words, names)
-	if value == "" || err != nil {
-		return 0, err
-	}
-	number, err := strconv.ParseFloat(value, 64)
-	if err != nil || !(number > 0 && number <= 1) {
-		return 0, &OptionError{names[0], strconv.Quote(value), "a number above 0, up to 1"}
-	}
-	return number, nil
 }
 
 // containsFold reports whether a text has a part, whatever its case.

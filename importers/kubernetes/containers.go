@@ -1,7 +1,6 @@
 package kubernetes
 
 import (
-	"os"
 	"path"
 	"regexp"
 	"slices"
@@ -42,8 +41,8 @@ func languageEngines() []*engine {
 	})
 }
 
-// engineOf returns the engine of a container, or nil if it is another program. The command says more than the image,
-// which may hold several.
+// engineOf returns the engine of a container by its image and its words, or nil if it is another program. The command says
+// more than the image, which may hold several.
 func engineOf(image string, words []string) *engine {
 	for _, e := range engines {
 		if slices.ContainsFunc(e.starts, func(start []string) bool { return indexOf(words, start) >= 0 }) {
@@ -69,37 +68,24 @@ func indexOf(words, command []string) int {
 	return -1
 }
 
-// shellWord matches a word of a shell, without what stands between commands.
-var shellWord = regexp.MustCompile(`(?:[^\s'"\\;&|]|'[^']*'|"[^"]*"|\\[\s\S])+`)
-
-// quoted matches what a word of a shell has in quotes, or behind a backslash.
-var quoted = regexp.MustCompile(`'([^']*)'|"([^"]*)"|\\([\s\S])`)
-
 // reference matches a reference to a variable in a manifest. $$(NAME) is none.
 var reference = regexp.MustCompile(`\$?\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)`)
 
-// variables returns the variables that a manifest gives a container the values of.
+// variables returns the environment variables of a container. One whose value is elsewhere has the reference to itself.
 func variables(container value) map[string]string {
 	variables := map[string]string{}
 	for _, v := range container.field("env").items() {
-		if v.field("value").exists() {
-			variables[v.field("name").text()] = v.field("value").text()
+		name := v.field("name").text()
+		variables[name] = withValues(v.field("value").text(), variables)
+		if v.field("valueFrom").exists() {
+			variables[name] = "$(" + name + ")"
 		}
 	}
 	return variables
 }
 
-// expand returns a text with the values of variables: $(NAME) as Kubernetes has it and, in the command of a shell, $NAME.
-// What has no value stays as it is.
-func expand(text string, variables map[string]string, isScript bool) string {
-	if isScript {
-		return os.Expand(text, func(name string) string {
-			if v, ok := variables[name]; ok {
-				return v
-			}
-			return "${" + name + "}"
-		})
-	}
+// withValues returns a text with the values of variables: $(NAME) as Kubernetes has it. What has no value stays as it is.
+func withValues(text string, variables map[string]string) string {
 	return reference.ReplaceAllStringFunc(text, func(found string) string {
 		parts := reference.FindStringSubmatch(found)
 		if v, ok := variables[parts[1]]; ok && !strings.HasPrefix(found, "$$") {
@@ -109,28 +95,19 @@ func expand(text string, variables map[string]string, isScript bool) string {
 	})
 }
 
-// wordsOf returns the words of a container's command and arguments, with the values of its variables. Commands of a shell
-// are divided into their words.
-func wordsOf(container value) (words []string) {
+// containerCommand returns the command of a container, with the values of its variables. What its image starts without a
+// command is the program that the image's name stands for.
+func containerCommand(container value) (command, error) {
 	variables := variables(container)
-	texts := slices.Concat(container.field("command").texts(), container.field("args").texts())
-	for i := range texts {
-		texts[i] = expand(texts[i], variables, false)
+	words := slices.Concat(container.field("command").texts(), container.field("args").texts())
+	for i := range words {
+		words[i] = withValues(words[i], variables)
 	}
-	for i, text := range texts {
-		isScript := i > 0 && strings.HasPrefix(texts[i-1], "-") && strings.HasSuffix(texts[i-1], "c") && strings.HasSuffix(path.Base(texts[0]), "sh")
-		if !isScript {
-			words = append(words, text)
-			continue
-		}
-		for _, word := range shellWord.FindAllString(text, -1) {
-			if !strings.HasPrefix(word, "'") {
-				word = expand(word, variables, true)
-			}
-			words = append(words, quoted.ReplaceAllString(word, "$1$2$3"))
-		}
+	c, err := commandOf(words, variables)
+	if c.engine == nil {
+		c.engine = engineOf(container.field("image").text(), nil)
 	}
-	return words
+	return c, err
 }
 
 // optionsOf returns the values of an option among words: --name=VALUE or --name VALUE.

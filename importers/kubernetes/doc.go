@@ -10,6 +10,7 @@
 //	yaml.go       values of a manifest, with their places
 //	manifests.go  files to objects, and the objects that have pods
 //	containers.go which model server a container runs, with its options
+//	script.go     which command of a shell's script starts it
 //	exported.go   plan serve and its workers: the plan, and whether its devices are all there
 //	triton.go     pods of Triton: their models and devices
 //	language.go   pods of vLLM, SGLang and llama.cpp: their models, limits and devices

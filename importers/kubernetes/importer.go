@@ -37,9 +37,10 @@ Files are YAML or JSON, folders of them, or what kubectl prints (- is standard i
 so that devices are missing, it is the plan of those that are left. Of pods that run Triton it is a
 plan of the models in their repository, which --repository names: a copy of it on this machine. Of
 servers of language models (vLLM, SGLang, llama.cpp) it is a plan of queues with these instances, by
-the options of their commands; the profile is one with llms. The profile says what models cost, the
-cluster has the devices of all pods, and the workload says what requests are promised. The plan can
-be checked, simulated, and solved from (plan solve --from).
+the options of their commands, within sh -c too, and variables LLAMA_ARG_*; the profile is one with
+llms. The profile says what models cost, the cluster has the devices of all pods, and the workload
+says what requests are promised. The plan can be checked, simulated, and solved from (plan solve
+--from).
 
 Pods of Triton count by replicas (DaemonSets by status.desiredNumberScheduled), each with the first
 free devices of one host: nvidia.com/gpu, amd.com/gpu, or CPUs by cpu. The kind of a GPU is named by

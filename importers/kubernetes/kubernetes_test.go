@@ -136,6 +136,10 @@ func TestEngines(t *testing.T) {
 		`{image: x, command: [sh, -c], args: ["cd /a && exec \"plan\" worker --join 'a b'"]}`: "plan worker",
 		`{image: x, command: [bash, -lc, "exec vllm serve m"]}`:                               "vLLM",
 		`{image: ghcr.io/ggml-org/llama.cpp:server-cuda}`:                                     "llama.cpp",
+		`{image: x, command: [tini, --, sh, -c, "echo vllm serve; X=1 plan serve p.json"]}`:   "plan serve",
+		`{image: x, command: [sh, -c, "exec \"$@\"", sh, vllm, serve, m]}`:                    "vLLM",
+		`{image: x, command: [sh, -c, "echo vllm serve m > log"]}`:                            "",
+		`{image: vllm/vllm-openai, command: [sh, -c, ./start.sh]}`:                            "vLLM",
 		`{image: lmcache/vllm-router}`:                                                        "",
 		`{image: x, args: ["vllm", "bench", "serve"]}`:                                        "",
 	} {
@@ -144,11 +148,44 @@ func TestEngines(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := ""
-		if e := engineOf(documents[0].field("image").text(), wordsOf(documents[0])); e != nil {
-			name = e.name
+		if c, err := containerCommand(documents[0]); err == nil && c.engine != nil {
+			name = c.engine.name
 		}
 		if name != expected || documents[0].err != nil {
 			t.Errorf("%s: %q, expected %q, %v", text, name, expected, documents[0].err)
+		}
+	}
+}
+
+// The first command of a script that starts a model server is read, with the values that its variables have.
+func TestScripts(t *testing.T) {
+	const variables = `env: [{name: N, value: "8"}, {name: EMPTY, value: ""}, {name: DIR, value: /m}, {name: MODEL, value: "$(DIR)/chat"}, {name: KEY, valueFrom: {secretKeyRef: {name: a, key: b}}}], `
+	for script, want := range map[string]string{
+		"exec vllm serve $MODEL --max-num-seqs ${N:-16} --port ${PORT:-80}":                     "vllm|serve|/m/chat|--max-num-seqs|8|--port|80",
+		"pip install x && vllm serve m -tp 2 | tee log; sleep 1":                                "vllm|serve|m|-tp|2",
+		"vllm serve m >/tmp/log 2>&1 & wait":                                                    "vllm|serve|m",
+		"# vllm serve no\nset -e\nN=3\nexport SEQS=$N\nvllm serve m \\\n  --max-num-seqs $SEQS": "vllm|serve|m|--max-num-seqs|3",
+		"env N=4 vllm serve m --lora-modules '{\"name\": \"a\"}' {\"b\":1,\"c\":2} $KEY $UNSET": `vllm|serve|m|--lora-modules|{"name": "a"}|{b:1,c:2}|$(KEY)|$UNSET`,
+		"bash -lc 'vllm serve m ${EMPTY:-e} \"$N\"'":                                            "vllm|serve|m|e|8",
+		"if true; then vllm serve a; else vllm serve b; fi":                                     "vllm|serve|a",
+		"vllm serve m --max-num-seqs $(nproc) {1..1000000000}":                                  "vllm|serve|m|--max-num-seqs|$(nproc)|{1..1000000000}",
+		"LLAMA_ARG_N_PARALLEL=2 llama-server -m m":                                              "llama-server|-m|m",
+		"vllm serve 'open": `found a script of sh that cannot be read`,
+	} {
+		documents, err := parseYAML(&source{file: "f"}, fmt.Sprintf(`{image: vllm/vllm-openai, %scommand: [sh, -c], args: [%q]}`, variables, script))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := containerCommand(documents[0])
+		got := strings.Join(c.words, "|")
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want && (err == nil || !strings.Contains(got, want)) {
+			t.Errorf("%s: %s, want %s", script, got, want)
+		}
+		if strings.HasPrefix(script, "LLAMA") && c.variables["LLAMA_ARG_N_PARALLEL"] != "2" {
+			t.Errorf("%s: %v", script, c.variables)
 		}
 	}
 }
@@ -272,6 +309,7 @@ func FuzzManifests(f *testing.F) {
 	f.Add(string(sample))
 	f.Add(deployment("2", "--model-repository=/m", "cpu: 1500m, nvidia.com/gpu: 1", "nodeSelector: {inferplan/device: L4},"))
 	f.Add(servedText(`{"format": "inferplan.plan/v2"}`, worker("L4", 2, 2)))
+	f.Add(strings.Replace(deployment("1", `-c, "N=2; exec tritonserver ${N:+--model-repository /m} $((N*2)) {a,b}"`, "cpu: 2", ""), "args:", "command: [sh], args:", 1))
 	f.Add("a: &a [*a]\n---\n- ? {}\n  : 1")
 	dir := repository(f)
 	f.Fuzz(func(t *testing.T, text string) {

@@ -69,8 +69,45 @@ func parseModels(list []string) (map[string]string, error) {
 	return models, nil
 }
 
+// checkModels returns an error for a model of the flags that the profile lacks, and for a name that no server has.
+func (l *languageReader) checkModels(workloads []*workload) error {
+	var names []string
+	for _, w := range workloads {
+		settings, err := w.engine.program.Read(w.words, w.variables, llmcommand.Device{})
+		if err != nil && w.count > 0 {
+			return nil // the error is said with its place where the server is read
+		}
+		if err == nil {
+			names = append(names, modelNames(settings)...)
+			names = append(names, document.Map(settings.Adapters, func(a *llmcommand.Adapter) string { return a.Name })...)
+		}
+	}
+	models := document.Map(l.profile.LLMs, func(m *formats.LLMProfile) string { return m.Model })
+	for _, name := range sortedKeys(l.models) {
+		if !slices.Contains(names, name) {
+			return usage.Errorf("--model: found %q, expected a name that a server has: %s", name+"="+l.models[name], document.List(unique(names)))
+		}
+		if !slices.Contains(models, l.models[name]) {
+			return usage.Errorf("--model: found %q, expected a language model of the profile: %s", name+"="+l.models[name], document.List(models))
+		}
+	}
+	return nil
+}
+
+// unique returns the different texts of a list, sorted.
+func unique(list []string) []string { return slices.Compact(slices.Sorted(slices.Values(list))) }
+
+// modelNames returns the names for the model of a server: those that it serves, and the model's own, with or without what is
+// before its last slash.
+func modelNames(s *llmcommand.Settings) []string {
+	return slices.Concat(s.Names, []string{s.Model, path.Base(s.Model)})
+}
+
 // servers returns the servers in the pods of workloads. Pods get the devices of the cluster in the order of the files.
 func (l *languageReader) servers(workloads []*workload) (list []kind.Server, err error) {
+	if err := l.checkModels(workloads); err != nil {
+		return nil, err
+	}
 	remaining := l.devices.free()
 	for _, w := range workloads {
 		if w.count == 0 {
@@ -81,13 +118,16 @@ func (l *languageReader) servers(workloads []*workload) (list []kind.Server, err
 		if err != nil {
 			return nil, err
 		}
-		settings, err := w.engine.program.Read(w.words, l.deviceOf(devices.kind))
+		settings, err := w.engine.program.Read(w.words, w.variables, l.deviceOf(devices.kind))
 		if wrong, ok := errors.AsType[*llmcommand.OptionError](err); ok {
-			hint := ""
+			hint := wrong.Hint
 			if strings.Contains(wrong.Found, "$(") {
 				hint = "values of variables that a ConfigMap or a Secret has are not read: give them in the arguments"
 			}
 			return nil, w.argumentsValue().fail(wrong.Option+" "+wrong.Found+" of "+w.String(), wrong.Expected, hint)
+		}
+		if w.engine.program == &llmcommand.LlamaCpp && w.container.field("envFrom").exists() {
+			l.notes = append(l.notes, w.String()+": variables of envFrom are not read: if they set options of the server, give these as arguments")
 		}
 		for _, line := range settings.Assumed {
 			l.notes = append(l.notes, w.String()+": "+line)
@@ -183,10 +223,9 @@ func (l *languageReader) knownModel(name string) string {
 	return ""
 }
 
-// modelOf returns the model of the profile that a server loads: by one of its served names, or by the model's own, with or
-// without what is before its last slash.
+// modelOf returns the model of the profile that a server loads, by one of modelNames.
 func (l *languageReader) modelOf(w *workload, s *llmcommand.Settings) (string, error) {
-	for _, name := range slices.Concat(s.Names, []string{s.Model, path.Base(s.Model)}) {
+	for _, name := range modelNames(s) {
 		if model := l.knownModel(name); model != "" {
 			return model, nil
 		}

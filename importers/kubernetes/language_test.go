@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"inferplan/formats"
+	"inferplan/formats/usage"
 	"inferplan/planner/kind"
 )
 
@@ -181,6 +183,10 @@ func TestServersThatAreNotRead(t *testing.T) {
 		{`vllm, serve, $(MODEL), --max-num-seqs, $(KEY)`, "nvidia.com/gpu: 1", `found --max-num-seqs "$(KEY)" of deployment/s`},
 		{`vllm, serve, $(MODEL), -pp, "2"`, "nvidia.com/gpu: 2", "--pipeline-parallel-size 2"},
 		{`vllm, serve, $(MODEL), --lora-modules, a=/b`, "nvidia.com/gpu: 1", "the adapter a is no model of the profile"},
+		{`vllm, serve, $(MODEL), --config, /etc/vllm.yaml`, "nvidia.com/gpu: 1", `args: found --config "/etc/vllm.yaml" of deployment/s, expected options as arguments
+  hint: the file is not read: write its options behind the command`},
+		{`--port, "8000", $(MODEL)`, "nvidia.com/gpu: 1", ""},
+		{`vllm, serve, $(MODEL), --kv-cache-dtype, fp8`, "nvidia.com/gpu: 1", "deployment/s: not read: --kv-cache-dtype. The profile has to be of servers with the same settings"},
 		{`vllm, serve, $(MODEL), -dp, "2"`, "nvidia.com/gpu: 2", ""},
 		{`vllm, serve, $(MODEL)`, "nvidia.com/gpu: 3", "expected at most 0: the cluster has no host"},
 	} {
@@ -193,13 +199,31 @@ func TestServersThatAreNotRead(t *testing.T) {
 			t.Errorf("%s with %s: %d servers, %s; want %s", c.words, c.limits, len(list), said, c.want)
 		}
 	}
+	llama := strings.NewReplacer("vllm/vllm-openai", "ghcr.io/ggml-org/llama.cpp:server", "[{name: MODEL", "[{name: LLAMA_ARG_N_PARALLEL, value: '6'}, {name: MODEL").Replace(manifest("--model, $(MODEL)", "nvidia.com/gpu: 1"))
+	list, notes, err := languageServers(strings.Replace(llama, "        env:", "        envFrom: [{configMapRef: {name: c}}]\n        env:", 1), cluster, nil)
+	if err != nil || len(list) != 1 || list[0].Sequences[0] != 6 || !strings.Contains(strings.Join(notes, "\n"), "variables of envFrom are not read") {
+		t.Errorf("%v, %v, %v", list, notes, err)
+	}
+	if _, _, err := languageServers(strings.Replace(llama, "name: KEY", "name: LLAMA_ARG_BATCH", 1), cluster, nil); err == nil || !strings.Contains(err.Error(), `found LLAMA_ARG_BATCH "$(LLAMA_ARG_BATCH)" of deployment/s`) || !strings.Contains(err.Error(), "ConfigMap") {
+		t.Error(err)
+	}
 	for words, isHinted := range map[string]bool{`--max-num-seqs, $(KEY)`: true, `--max-num-seqs, "0"`: false} {
 		if _, _, err := languageServers(manifest("vllm, serve, org/chat, "+words, "nvidia.com/gpu: 1"), cluster, nil); err == nil || strings.Contains(err.Error(), "ConfigMap") != isHinted {
 			t.Errorf("%s: %v", words, err)
 		}
 	}
-	list, _, err := languageServers(manifest("vllm, serve, org/other, --served-model-name, mine", "nvidia.com/gpu: 1"), cluster, map[string]string{"mine": "code"})
+	list, _, err = languageServers(manifest("vllm, serve, org/other, --served-model-name, mine", "nvidia.com/gpu: 1"), cluster, map[string]string{"mine": "code"})
 	if err != nil || len(list) != 1 || list[0].Model != "code" {
 		t.Errorf("%v, %v", list, err)
+	}
+	for flag, want := range map[string]string{
+		"mine=chta":   `--model: found "mine=chta", expected a language model of the profile: chat, code, sum and sql`,
+		"others=chat": `--model: found "others=chat", expected a name that a server has: l, mine, org/other and other`,
+	} {
+		name, model, _ := strings.Cut(flag, "=")
+		_, _, err := languageServers(manifest("vllm, serve, org/other, --served-model-name, mine, --lora-modules, l=/l", "nvidia.com/gpu: 1"), cluster, map[string]string{name: model})
+		if _, isUsage := errors.AsType[*usage.Error](err); !isUsage || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", flag, err, want)
+		}
 	}
 }

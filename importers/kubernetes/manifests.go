@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -191,8 +192,7 @@ type workload struct {
 	replicas  value
 	count     int // of pods
 	container value
-	engine    *engine
-	words     []string // of its command
+	command
 }
 
 // workloads returns the objects with pods of model servers, in the order of the files. Those whose controller is among
@@ -230,6 +230,9 @@ func (c *cluster) workloads() (list []*workload, err error) {
 		if o.err != nil {
 			return nil, o.err
 		}
+		if w.following > 0 {
+			c.notes = append(c.notes, fmt.Sprintf("%s: its script starts a model server at %d places: the first is read", w, w.following+1))
+		}
 		c.noteReady(w)
 		list = append(list, w)
 	}
@@ -265,14 +268,16 @@ func (c *cluster) hasController(o *object) bool {
 // setContainer sets the container that runs a model server, or returns false if there is none. Two are an error.
 func (w *workload) setContainer() bool {
 	for _, container := range w.pods.field("containers").items() {
-		words := wordsOf(container)
-		e := engineOf(container.field("image").text(), words)
+		c, err := containerCommand(container)
+		wrong, isWrong := errors.AsType[*document.Error](err)
 		switch {
-		case e == nil:
+		case c.engine == nil:
+		case isWrong:
+			container.field("args").orOf(container.field("command")).fail(wrong.Found, wrong.Expected, wrong.Hint)
 		case w.engine != nil:
-			container.fail(e.name+" beside "+w.engine.name, "one model server in a pod", "")
+			container.fail(c.engine.name+" beside "+w.engine.name, "one model server in a pod", "")
 		default:
-			w.container, w.engine, w.words = container, e, words
+			w.container, w.command = container, c
 		}
 	}
 	return w.engine != nil

@@ -1,15 +1,18 @@
 package llm
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"inferplan/formats/csvfile"
 	"inferplan/formats/document"
 	"inferplan/formats/importer/llmruns"
 )
@@ -27,6 +30,7 @@ type bench struct {
 	areTotals                    bool
 	ttft, itl                    string // medians in milliseconds
 
+	pacing              string // a field that says when requests are sent; a number of clients is only their most unless it has one of clientPacings
 	single              string // a field whose text "synchronous" says that one client sent requests
 	concurrencyHint     string // how to run the tool so that the number of clients is known
 	latencyHint         string // how to run it so that the time between tokens is measured
@@ -38,18 +42,20 @@ var benches = []bench{
 	{ // vLLM 0.19 and 009e6d4, vllm/benchmarks/serve.py: --save-result
 		engine: "vllm bench serve", keys: []string{"model_id", "completed", "total_input_tokens"},
 		model: "model_id", requests: "completed", concurrency: "max_concurrency", input: "total_input_tokens", output: "total_output_tokens", areTotals: true, ttft: "median_ttft_ms", itl: "median_itl_ms",
-		concurrencyHint: "run it with --max-concurrency, not with a rate", latencyHint: "run it with --percentile-metrics ttft,tpot,itl",
+		pacing: "request_rate", concurrencyHint: "run it with --max-concurrency, not with a rate", latencyHint: "run it with --percentile-metrics ttft,tpot,itl",
 	},
 	{ // SGLang 0033168, python/sglang/bench_serving.py: --output-file, a JSON object a line; later versions add what the server says of itself
 		engine: "sglang.bench_serving", keys: []string{"backend", "completed", "total_input_tokens", "median_itl_ms"},
 		model: "server_info.model_path|model_path", requests: "completed", concurrency: "max_concurrency", input: "total_input_tokens", output: "total_output_tokens", areTotals: true, ttft: "median_ttft_ms", itl: "median_itl_ms",
-		concurrencyHint: "run it with --max-concurrency", latencyHint: "run it with streaming",
+		pacing: "request_rate", concurrencyHint: "run it with --max-concurrency, not with a rate", latencyHint: "run it with streaming",
 	},
-	{ // AIPerf 0.3 to 0.14, profile_export_aiperf.json (phases and models.items since its configuration in YAML), and genai-perf 0.0.16, profile_export_genai_perf.json
+	{ // AIPerf 0.1.1 (db4f639, aiperf/common/models/export_models.py, aiperf/common/config) and 0205ea1 (src/aiperf/config/phases.py, models.py at 0125258):
+		// profile_export_aiperf.json. genai-perf 0.0.16 (263c5f6 of perf_analyzer, genai_perf/export_data/json_exporter.py): profile_export_genai_perf.json
 		engine: "aiperf", keys: []string{"input_config", "time_to_first_token", "request_count|request_throughput"},
 		model: "input_config.models.items.0.name|input_config.endpoint.model_names.0|input_config.model_names.0|input_config.model.0|input_config.model", requests: "request_count.avg",
 		concurrency: "input_config.phases.name=profiling.concurrency|input_config.loadgen.concurrency|input_config.perf_analyzer.stimulus.concurrency|input_config.concurrency",
 		input:       "input_sequence_length.avg", output: "output_sequence_length.avg", ttft: "time_to_first_token.p50", itl: "inter_token_latency.p50",
+		pacing:          "input_config.phases.name=profiling.type|input_config.loadgen.request_rate|input_config.input.fixed_schedule|input_config.loadgen.request_rate_mode",
 		concurrencyHint: "run it with --concurrency, not with a rate", latencyHint: "run it with --streaming",
 	},
 	{ // GuideLLM 0.3.0 to 0.7.3, src/guidellm/benchmark (benchmark.py in 0.3, schemas since 0.5) and scheduler/strategies.py: benchmarks.json
@@ -61,6 +67,9 @@ var benches = []bench{
 		concurrencyHint: "run it with --rate-type concurrent or synchronous", latencyHint: "run it with streaming", isOneOfSeveralKinds: true,
 	},
 }
+
+// clientPacings are the ways to send requests in which each client waits for an answer: no rate, and no schedule.
+var clientPacings = []string{`"inf"`, `"concurrency"`, `"concurrency_burst"`, "false"}
 
 // benchOf returns the name of the benchmark of which a document is a result, or "". head is its beginning, which may end
 // anywhere.
@@ -84,7 +93,11 @@ const maxBench = 1 << 28
 // readBenches adds to s the results of a benchmark in which n clients each send their next request when one is answered. A
 // file has one result, a list of results, or a result a line.
 func readBenches(s *llmruns.Set, in io.Reader, name string) error {
-	d := json.NewDecoder(io.LimitReader(in, maxBench))
+	text, err := io.ReadAll(io.LimitReader(in, maxBench))
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", name, err)
+	}
+	d := json.NewDecoder(bytes.NewReader(quoteNonFinite(text)))
 	count := 0
 	for {
 		var doc json.RawMessage
@@ -106,6 +119,27 @@ func readBenches(s *llmruns.Set, in io.Reader, name string) error {
 	}
 	s.Sources = append(s.Sources, name)
 	return nil
+}
+
+// textOrNonFinite matches a text of JSON, or a word that Python's json writes for a number that JSON does not have.
+var textOrNonFinite = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|-?Infinity|NaN`)
+
+// quoteNonFinite returns JSON with texts, or null, in place of numbers that JSON does not have.
+func quoteNonFinite(text []byte) []byte {
+	if !bytes.Contains(text, []byte("Infinity")) && !bytes.Contains(text, []byte("NaN")) {
+		return text
+	}
+	return textOrNonFinite.ReplaceAllFunc(text, func(found []byte) []byte {
+		switch string(found) {
+		case "Infinity":
+			return []byte(`"inf"`)
+		case "-Infinity":
+			return []byte(`"-inf"`)
+		case "NaN":
+			return []byte("null")
+		}
+		return found
+	})
 }
 
 // addResults adds the results in a document to s.
@@ -169,11 +203,19 @@ func addResult(s *llmruns.Set, b *bench, doc, result json.RawMessage, name, plac
 		input, output = input/requests, output/requests
 	}
 	itl, hasITL := number(b.itl)
+	var pacing, pacingPath string
+	for path := range strings.SplitSeq(b.pacing, "|") {
+		if value := lookUp(doc, result, path); value != nil && pacing == "" {
+			pacing, pacingPath = string(value), path
+		}
+	}
 	switch {
 	case !(requests >= 1 && requests <= llmruns.MaxTokens && input >= 1 && input <= llmruns.MaxTokens && output >= 1 && output <= llmruns.MaxTokens):
 		return false, fail(b.requests, fmt.Sprintf("%g requests with %g tokens in and %g out each", requests, input, output), "requests that were completed")
 	case !hasClients || !(clients >= 1 && clients <= requests) || clients != float64(int(clients)):
 		return false, fail(b.concurrency, "none, or more than there were requests", "the number of clients: "+b.concurrencyHint)
+	case pacing != "" && !slices.Contains(clientPacings, pacing):
+		return false, fail(pacingPath, csvfile.Quote(pacing), "requests that wait for an answer: "+b.concurrencyHint)
 	case !hasITL || !(itl > 0 && itl < llmruns.MaxMillis):
 		return false, fail(b.itl, "none", "a positive time: "+b.latencyHint)
 	}

@@ -57,9 +57,12 @@ func TestWhatBenchesLackIsSaid(t *testing.T) {
 	for text, wants := range map[string][]string{
 		"{":        {"f.json", "the result of a benchmark"},
 		`{"a": 1}`: {"f.json", "no known result", "guidellm"},
-		`{"model_id": "m", "completed": 5, "total_input_tokens": 50, "total_output_tokens": 50, "median_itl_ms": 3}`:   {"max_concurrency", "--max-concurrency"},
-		`{"model_id": "m", "completed": 5, "total_input_tokens": 50, "total_output_tokens": 50, "max_concurrency": 2}`: {"median_itl_ms", "itl"},
-		`{"model_id": "m", "completed": 0, "total_input_tokens": 50, "total_output_tokens": 50, "max_concurrency": 2}`: {"completed", "0 requests"},
+		`{"model_id": "m", "completed": 5, "total_input_tokens": 50, "total_output_tokens": 50, "median_itl_ms": 3}`:                                                                                                                                                                          {"max_concurrency", "--max-concurrency"},
+		`{"model_id": "m", "completed": 5, "total_input_tokens": 50, "total_output_tokens": 50, "max_concurrency": 2}`:                                                                                                                                                                        {"median_itl_ms", "itl"},
+		`{"model_id": "m", "completed": 5, "total_input_tokens": 50, "total_output_tokens": 50, "median_itl_ms": 3, "max_concurrency": 2, "request_rate": 4.5}`:                                                                                                                               {"request_rate: found", "4.5", "not with a rate"},
+		`{"input_config": {"loadgen": {"concurrency": 2, "request_rate": 4}}, "time_to_first_token": {"p50": 3}, "inter_token_latency": {"p50": 3}, "request_count": {"avg": 5}, "input_sequence_length": {"avg": 5}, "output_sequence_length": {"avg": 5}}`:                                  {`input_config.loadgen.request_rate: found`, "4", "run it with --concurrency"},
+		`{"input_config": {"phases": [{"name": "profiling", "type": "poisson", "rate": 4, "concurrency": 2}]}, "time_to_first_token": {"p50": 3}, "inter_token_latency": {"p50": 3}, "request_count": {"avg": 5}, "input_sequence_length": {"avg": 5}, "output_sequence_length": {"avg": 5}}`: {"poisson", "run it with --concurrency"},
+		`{"model_id": "m", "completed": 0, "total_input_tokens": 50, "total_output_tokens": 50, "max_concurrency": 2}`:                                                                                                                                                                        {"completed", "0 requests"},
 	} {
 		var s llmruns.Set
 		err := readMeasurements(&s, strings.NewReader(text), "f.json")
@@ -67,6 +70,20 @@ func TestWhatBenchesLackIsSaid(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), w) {
 				t.Errorf("%q: %v does not say %q", text, err, w)
 			}
+		}
+	}
+}
+
+// Words that are no JSON stay within texts, and become texts elsewhere.
+func TestNonFiniteNumbersAreRead(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"a": Infinity, "b": [NaN,-Infinity]}`: `{"a": "inf", "b": [null,"-inf"]}`,
+		`{"a": "NaN \" Infinity", "b": NaN}`:    `{"a": "NaN \" Infinity", "b": null}`,
+		`{"a": "\\", "b": Infinity}`:            `{"a": "\\", "b": "inf"}`,
+		`{"a": 1}`:                              `{"a": 1}`,
+	} {
+		if got := string(quoteNonFinite([]byte(text))); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
 		}
 	}
 }

@@ -47,7 +47,7 @@ var layouts = []layout{
 			return kind == "request_end"
 		},
 	},
-	{ // AIPerf 0.1.1 to 0.14, docs/tutorials/working-with-profile-exports.md: profile_export.jsonl
+	{ // AIPerf 0.1.1 (db4f639), docs/tutorials/working-with-profile-exports.md: profile_export.jsonl
 		name: "records of AIPerf (profile_export.jsonl)", form: jsonForm, keys: []string{"metadata.request_start_ns", "metrics"},
 		time: "metadata.request_start_ns", parseTime: parseUnix(time.Nanosecond), prompt: "metrics.input_sequence_length.value", output: "metrics.output_sequence_length.value|metrics.output_token_count.value",
 		session: "metadata.x_correlation_id|metadata.conversation_id",
@@ -77,21 +77,23 @@ var layouts = []layout{
 		name: "a trace of BLIS (TraceV2)", form: csvForm, keys: []string{"request_id", "prefix_group", "input_tokens", "output_tokens", "arrival_time_us"},
 		time: "arrival_time_us", parseTime: parseUnix(time.Microsecond), prompt: "input_tokens", output: "output_tokens", model: "model", class: "slo_class", session: "session_id", prefix: "prefix_length",
 	},
-	{ // AWS, Access logs for your Application Load Balancer: field 22 is when the request came, field 2 when it was answered
+	{ // awsdocs/elb-application-load-balancers-user-guide 03410f5, doc_source/load-balancer-access-logs.md: field 22 is when the request came, field 2
+		// when it was answered. New fields are added behind.
 		name: "an access log of an Application Load Balancer", form: logForm,
 		pattern: regexp.MustCompile(`^(?:https?|h2|grpcs|wss?) (?P<answered>\S+) \S+ \S+ \S+ \S+ \S+ \S+ (?P<status>\S+) \S+ \S+ \S+ "\S+ (?P<path>\S+) [^"]*"(?: "[^"]*" \S+ \S+ \S+ "[^"]*" "[^"]*" "[^"]*" \S+ (?P<time>\S+))?`),
 		time:    "time|answered", parseTime: parseText(time.RFC3339), path: "path", status: "status", isRequest: isDemand,
 	},
-	{ // Envoy 1.38, Access logging, the default format string
+	{ // envoyproxy/envoy 01625a8, docs/root/configuration/observability/access_log/usage.rst: the default format string
 		name: "an access log of Envoy", form: logForm,
 		pattern: regexp.MustCompile(`^\[(?P<time>\d{4}-\d\d-\d\dT[^\]]+)\] "\S+ (?P<path>\S+) [^"]*" (?P<status>\d+) `),
 		time:    "time", parseTime: parseText(time.RFC3339), path: "path", status: "status", isRequest: isDemand,
 	},
-	{ // Istio 1.30 and Envoy's json_format with the names of its documentation
+	{ // istio/istio 86c9f01, pilot/pkg/model/telemetry_logging.go (EnvoyJSONLogFormatIstio), and Envoy's json_format with these names
 		name: "an access log of Envoy in JSON", form: jsonForm, keys: []string{"start_time", "path", "response_code"},
 		time: "start_time", parseTime: parseText(time.RFC3339), path: "path", status: "response_code", isRequest: isDemand,
 	},
-	{ // Apache httpd 2.4, mod_log_config: the Common Log Format, and Combined with further fields behind; nginx's default is Combined
+	{ // apache/httpd 0084dd7, docs/manual/mod/mod_log_config.xml: the Common Log Format, and Combined with further fields behind. nginx/nginx 3f6f782,
+		// src/http/modules/ngx_http_log_module.c: its default is Combined, with the time of the answer
 		name: "an access log in the Common or Combined Log Format", form: logForm,
 		pattern: regexp.MustCompile(`^\S+ \S+ .*?\[(?P<time>\d{2}/\w{3}/\d{4}:[^\]]+)\] "\S+ (?P<path>\S+)[^"]*" (?P<status>\d{3}) `),
 		time:    "time", parseTime: parseText("02/Jan/2006:15:04:05 -0700"), path: "path", status: "status", isRequest: isDemand,

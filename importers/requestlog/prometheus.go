@@ -21,7 +21,7 @@ import (
 
 const prometheusName = "a range query of Prometheus"
 
-// rangeQuery is the answer to a range query (Prometheus 3.5 to 3.14, docs/querying/api.md: /api/v1/query_range).
+// rangeQuery is the answer to a range query (Prometheus 3.14.0, d15adb9, docs/querying/api.md: /api/v1/query_range).
 type rangeQuery struct {
 	Data struct {
 		ResultType string        `json:"resultType"`
@@ -42,11 +42,12 @@ func isPrometheus(head []byte) bool {
 
 var matrixField = regexp.MustCompile(`^\x{FEFF}?\s*\{[^\[]*"resultType"\s*:\s*"matrix"`)
 
-// modelLabels are the labels that name a model: of vLLM and SGLang, Triton, KServe and Seldon.
+// modelLabels are the labels that name a model: of vLLM (vllm/v1/metrics/loggers.py: model_name and engine) and SGLang, of Triton
+// (server 2.73.0dev, e1db8a6, docs/user_guide/metrics.md: model and version), and of KServe and Seldon.
 var modelLabels = []string{"model_name", "model", "served_model_name", "model_id", "inference_service", "isvc_name"}
 
 // counterName matches the names of counters. The answer to a function such as rate has no name.
-var counterName = regexp.MustCompile(`(_total|_count|_success)$`)
+var counterName = regexp.MustCompile(`(_total|_count|_success|_failure)$`)
 
 // maxQuery bounds the bytes of an answer.
 const maxQuery = 1 << 28

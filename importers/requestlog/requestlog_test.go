@@ -65,6 +65,70 @@ func TestSamplesAreRead(t *testing.T) {
 	}
 }
 
+// Entries that the documentation of proxies describes beside their examples are read by the layout of their own log: without a target, closed
+// connections, requests that are no HTTP, hosts before addresses, and fields that came later.
+func TestUnusualEntriesOfLogs(t *testing.T) {
+	const behind = ` "Root=1-5" "-" "-" 0 2018-07-02T22:22:48.364000Z "forward" "-" "-" "10.0.0.1:80" "200" "-" "-" TID_1234`
+	for _, c := range []struct{ line, tool, time, path, status string }{
+		{`http 2018-11-30T22:23:00.186641Z app/lb/5 192.168.131.39:2817 - 0.000 0.001 0.000 200 200 34 366 "GET http://a.com:80/v2/models/m/infer HTTP/1.1" "curl/7" - - arn:a` + behind, "Load Balancer", "2018-07-02T22:22:48.364000Z", `http://a.com:80/v2/models/m/infer`, "200"},
+		{`wss 2018-07-02T22:23:00.186641Z app/lb/5 10.0.0.140:44244 10.0.0.171:8010 0.000 0.001 0.000 101 101 218 786 "GET https://10.0.0.30:443/ HTTP/1.1" "-" ECDHE TLSv1.2 arn:a` + behind, "Load Balancer", "2018-07-02T22:22:48.364000Z", `https://10.0.0.30:443/`, "101"},
+		{`http 2018-11-30T22:23:00.186641Z app/lb/5 192.168.131.39:2817 - -1 -1 -1 400 - 0 0 "- http://a.com:80- -" "-" - - -` + behind, "Load Balancer", "2018-07-02T22:22:48.364000Z", `http://a.com:80-`, "400"},
+		{`[2016-04-15T20:17:00.310Z] "- - HTTP/1.1" 0 DC 0 0 5 - "-" "-" "cc21" "-" "-"`, "Envoy", "2016-04-15T20:17:00.310Z", ``, "0"},
+		{`a.com 10.0.0.7 - - [10/Oct/2000:13:55:36 -0700] "POST /v2/models/m/infer HTTP/1.1" 200 -`, "Combined", "10/Oct/2000:13:55:36 -0700", `/v2/models/m/infer`, "200"},
+		{`10.0.0.7 - a b [10/Oct/2000:13:55:36 -0700] "GET /a?q=\"x\" HTTP/1.1" 200 5 "-" "a \"b\""`, "Combined", "10/Oct/2000:13:55:36 -0700", `/a?q=\"x\"`, "200"},
+		{`10.0.0.7 - - [10/Oct/2000:13:55:36 -0700] "-" 408 -`, "", "", ``, ""},
+		{`10.0.0.7 - - [10/Oct/2000:13:55:36 +0000] "\x16\x03\x01" 400 150 "-" "-"`, "", "", ``, ""},
+	} {
+		l := findLayout([]byte(c.line))
+		if (l == nil) != (c.tool == "") {
+			t.Errorf("%s: %v, want one of %s", c.line, l, c.tool)
+		}
+		if l == nil {
+			continue
+		}
+		f, err := csvfile.New(strings.NewReader(c.line), "log")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := eachRecord(f, l, func(r *record) error {
+			at, _ := r.text(l.time)
+			path, _ := r.text(l.path)
+			status, _ := r.text(l.status)
+			if !strings.Contains(l.name, c.tool) || at != c.time || path != c.path || status != c.status {
+				t.Errorf("%s: %s at %s of %s with %s, want %v", c.line, l.name, at, path, status, c)
+			}
+			_, err := l.parseTime(at)
+			return err
+		}); err != nil {
+			t.Errorf("%s: %v", c.line, err)
+		}
+	}
+}
+
+// Counters of vLLM have a series for each engine and reason, and those of Triton for failures, too: requests of a model add up.
+func TestCountersOfServersAddUp(t *testing.T) {
+	series := func(labels, last string) string {
+		return `{"metric": {` + labels + `}, "values": [[1000, "0"], [1010, "` + last + `"]]}`
+	}
+	text := `{"status": "success", "data": {"resultType": "matrix", "result": [` + strings.Join([]string{
+		series(`"__name__": "vllm:request_success_total", "model_name": "a", "engine": "0", "finished_reason": "stop"`, "10"),
+		series(`"__name__": "vllm:request_success_total", "model_name": "a", "engine": "1", "finished_reason": "length"`, "20"),
+		series(`"__name__": "nv_inference_request_success", "model": "b", "version": "1"`, "40"),
+		series(`"__name__": "nv_inference_request_failure", "model": "b", "version": "1", "reason": "REJECTED"`, "5"),
+	}, ",") + `]}}`
+	log, err := readText(t, text, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := map[string]int{}
+	for i := range log.Requests {
+		counts[log.Requests[i].Model]++
+	}
+	if counts["a"] < 15 || counts["a"] > 45 || counts["b"] < 25 || counts["b"] > 65 {
+		t.Errorf("%v", counts)
+	}
+}
+
 // A byte order mark, and a first line longer than what files are recognised by, change nothing.
 func TestMarksAndLongLines(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.*")

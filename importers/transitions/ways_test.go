@@ -70,6 +70,19 @@ func TestSpansMakePaths(t *testing.T) {
 	}
 }
 
+// Spans in the whole form of OTLP's own example are read: resource, scope, kind, and identifiers in capitals.
+func TestSpansOfTheSpecification(t *testing.T) {
+	const text = `{"resourceSpans": [{"resource": {"attributes": [{"key": "service.name", "value": {"stringValue": "chat"}}]}, "scopeSpans": [{
+		"scope": {"name": "tracer", "version": "1.0.0", "attributes": [{"key": "a", "value": {"boolValue": true}}]},
+		"spans": [{"traceId": "5B8EFFF798038103D269B633813FC60C", "spanId": "EEE19B7EC3C1B174", "parentSpanId": "EEE19B7EC3C1B173", "name": "chat", "kind": 2,
+			"startTimeUnixNano": "1544712660000000000", "endTimeUnixNano": "1544712661000000000",
+			"attributes": [{"key": "gen_ai.request.max_tokens", "value": {"intValue": "64"}}, {"key": "gen_ai.request.model", "value": {"stringValue": "small"}}], "status": {}}]}]}]}`
+	r := NewRecorder()
+	if n, err := ReadSpans(strings.NewReader(text), "spans.json", "", r); n != 1 || err != nil || !strings.Contains(fmt.Sprintf("%+v", r.Document()), "small") {
+		t.Errorf("%d traces, %v, %+v", n, err, r.Document())
+	}
+}
+
 // A call in place of the one around it is the same whichever was written first: exporters write a span when it ends.
 func TestSpansInAnyOrder(t *testing.T) {
 	spans := []string{spanText("a", "1", "", "agent", "draw", 0, 60), spanText("a", "2", "1", "inner", "draw-small", 1, 50), spanText("a", "3", "2", "inmost", "draw-tiny", 2, 40)}

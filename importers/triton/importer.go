@@ -32,7 +32,7 @@ folders of hosts   KIND-N for node N of a pool with a network, KIND for a pool w
                    with host: shared
 
 Margins are 0, and rates are what the devices carry. Models outside the workload are left out.`,
-		Example: `  plan import triton /srv/models -o today.json
+		Example: `  plan import triton repository -o today.json
   plan check today.json && plan simulate today.json
   plan solve --from today.json -o better.json`,
 		MinArguments: 1, MaxArguments: 1, DefaultOutput: "plan.json", Kind: formats.KindPlan,

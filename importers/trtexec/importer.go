@@ -59,7 +59,7 @@ to the device, the last that to the host. With --model, the file that the engine
 from, blocks end where the model can be cut, and the profile says what crosses there (this runs
 the model once and needs ONNX Runtime). Without it the cut sizes stay unknown: no plan cuts the
 model across a network, and all runs must have the same layers. An import where layers without an
-operator's name take over a quarter of the time is refused. Files of releases 7 to 10 are read.
+operator's name take over a quarter of the time is refused. Files of releases 7.0 to 11.1 are read.
 
 The numbers are added to --profile (default: the output file, where it exists).`,
 		Example: `  trtexec --onnx=resnet50.onnx --shapes=data:4x3x224x224 --exportTimes=t4.json --exportProfile=p4.json --separateProfileRun

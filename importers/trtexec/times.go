@@ -17,10 +17,10 @@ type inference struct {
 
 type inferences []inference
 
-// timeFields are the fields of entries of times, of TensorRT 7 to 11.1.
+// timeFields are the fields of entries of times, of TensorRT 7.0.0 to 11.1.
 var timeFields = []string{
-	"startEnqMs", "endEnqMs", "startH2dMs", "endH2dMs", "startComputeMs", "endComputeMs", "startD2hMs", "endD2hMs", "h2dMs", "computeMs", "d2hMs", "latencyMs", "enqMs", "endToEndMs",
-	"startInMs", "endInMs", "startOutMs", "endOutMs", "inMs", "outMs", "idleMs",
+	"startEnqMs", "endEnqMs", "startH2dMs", "endH2dMs", "startComputeMs", "endComputeMs", "startD2hMs", "endD2hMs", "h2dMs", "computeMs", "d2hMs", "latencyMs", "endToEndMs",
+	"startInMs", "endInMs", "startOutMs", "endOutMs", "inMs", "outMs",
 }
 
 // Validate returns an error unless the times of a file are at least one, and valid.

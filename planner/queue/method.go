@@ -89,11 +89,12 @@ func (s *queuePlanner) refuseOverload(p *deploy.Search, bound float64) error {
 		fmt.Sprintf("at most %d times the %s that the devices do at most", maxOverload, kind.FormatNumber(bound)), "what is above is late in any case: plan for a part of the rates")
 }
 
-// candidate is a judged layout with the search that it comes from and its value of the objective.
+// candidate is a judged layout with the search that it comes from and its value of the objective. The value is at most what is possible
+// in the long run, and simulated what the runs show.
 type candidate struct {
-	search *deploy.Search
-	result *deploy.LayoutResult
-	value  float64
+	search           *deploy.Search
+	result           *deploy.LayoutResult
+	value, simulated float64
 }
 
 // workBounds returns, for each search (one for each choice of tensor parallelism), a bound on its objective by the work of the rates
@@ -192,31 +193,30 @@ func (s *queuePlanner) searchLayout(ctx context.Context, search *deploy.Search, 
 		if err != nil {
 			return nil, err
 		}
-		return &candidate{search, result, result.Price}, nil
+		return &candidate{search, result, result.Price, result.Price}, nil
 	case deploy.GoalGoodput:
 		result, err := search.HighestGoodput(ctx, options, reportBetter)
 		if err != nil {
 			return nil, err
 		}
 		goodput := -result.Price
-		return &candidate{search, result, s.limitToBound(goodput, bound)}, nil
+		return &candidate{search, result, min(goodput, bound), goodput}, nil
 	}
 	// The layout is one for the highest rates, which the problem of scaledSearch has.
 	scaledSearch, result, err := search.HighestRates(ctx, options, bound, reportBetter)
 	if err != nil {
 		return nil, err
 	}
-	return &candidate{scaledSearch, result, scaledSearch.Problem.RPS()}, nil
+	rps := scaledSearch.Problem.RPS()
+	return &candidate{scaledSearch, result, rps, rps}, nil
 }
 
-// limitToBound returns the simulated goodput of a layout or, if that is above its bound, the bound, with a warning. Runs are short: work
-// that is left at their end counts there as not late, which cannot last. Both are in requests per second.
-func (s *queuePlanner) limitToBound(value, bound float64) float64 {
-	if value > bound {
-		s.run.Warn("simulation shows %s: work that is put off until arrivals end counts there; in the long run it is at most %s", kind.FormatNumber(value), kind.FormatNumber(bound))
-		return bound
+// warnLimited warns if the simulated goodput of the chosen fleet is above what is possible in the long run, by more than rounding. Runs are
+// short: work that is left at their end counts there as not late, which cannot last. Both are in requests per second.
+func (s *queuePlanner) warnLimited(simulated, possible float64) {
+	if simulated-possible > 1e-9*possible {
+		s.run.Warn("simulation shows %s: work that is put off until arrivals end counts there; in the long run it is at most %s", kind.FormatNumber(simulated), kind.FormatNumber(possible))
 	}
-	return value
 }
 
 // tooFewDevicesError returns the error for a cluster without a plan. If the goal is the price, it also finds what would be nearest: lower

@@ -63,6 +63,16 @@ func (s *queuePlanner) replan(ctx context.Context, list []*deploy.Search, bounds
 	if err != nil {
 		return nil, err
 	}
+	if !running.IsOneSize() { // the bounds of list are for servers of one size
+		workBound, err := search.Problem.WorkBound(ctx, s.run.Solver, s.goal)
+		switch {
+		case err != nil:
+			return nil, err
+		case math.IsInf(workBound, 1): // as in workBounds
+			return nil, s.tooFewDevicesError(ctx, list)
+		}
+		bound = s.inObjectiveUnit(search, workBound)
+	}
 	r := &replanner{queuePlanner: s, search: search, running: running, bound: bound, remaining: nearbyFleets << (s.input.Values.WholeNumber("effort") - 1)}
 	devices := 0
 	for i := range search.Problem.Pools {
@@ -277,7 +287,8 @@ func (r *replanner) outcome(ctx context.Context, best, before *judgedFleet, devi
 	}
 	value, bound := r.objectiveOf(best), r.bound
 	if r.goal == deploy.GoalGoodput {
-		value = r.limitToBound(value, bound)
+		r.warnLimited(value, bound)
+		value = min(value, bound)
 	} else if r.isBetter(value, bound) {
 		bound = value // by rounding
 	}

@@ -81,6 +81,21 @@ func TestServersWithoutEstimateAreWarnedOf(t *testing.T) {
 	}
 }
 
+// A goodput that simulation shows above its bound is said of the chosen fleet alone, and not where only rounding is above.
+func TestLimitedGoodputIsSaidOfTheChosenFleet(t *testing.T) {
+	for part, isSaid := range map[float64]bool{0.5: true, 1 - 1e-12: false} {
+		in := documents()
+		in.Profile.LLMs, in.Cluster.Pools = in.Profile.LLMs[:1], in.Cluster.Pools[1:]
+		llm := formats.LLMOf(in.Workload)
+		llm.Models, llm.Classes = llm.Models[:1], llm.Classes[1:]
+		problem := &kind.Problem{Documents: in, Values: document.NewValues(formats.PlanOptions(formats.PlanQueue)), Seed: 1}
+		before, after, err := queue.LimitWarnings(t.Context(), problem, kind.NewRun(highs.Solver{}), part)
+		if err != nil || strings.Contains(before, "in the long run") || strings.Contains(after, "in the long run it is at most") != isSaid {
+			t.Errorf("a bound of %g of the goodput: warnings %q and then %q, %v", part, before, after, err)
+		}
+	}
+}
+
 // TestPlansAreValidAndRepeatable: for every objective the plan is valid, its figure is within the bound,
 // it holds by the check, and it comes out the same again.
 func TestPlansAreValidAndRepeatable(t *testing.T) {

@@ -27,6 +27,9 @@ func (s *queuePlanner) outcome(ctx context.Context, c *candidate, bound float64)
 	if s.isBetter(c.value, validBound) {
 		validBound = c.value // by rounding
 	}
+	if s.goal == deploy.GoalGoodput {
+		s.warnLimited(c.simulated, c.value)
+	}
 	objective := kind.BoundedObjective(s.objective, s.sense, c.value, validBound)
 	outcome := &kind.Outcome{
 		Algorithm: s.input.Values.Word("algorithm"), Values: s.input.Values, Sense: s.sense, Pools: c.search.Problem.Pools, Deployment: c.search.Plans.Deployment(items), Section: section,

@@ -2,6 +2,7 @@ package policies_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -67,5 +68,41 @@ func TestPolicyIsRegisteredOnceForAKnownKind(t *testing.T) {
 			}()
 			policies.Register(kind, "compared", maker)
 		}()
+	}
+}
+
+// Instances on different numbers of devices of a kind have times of their own. Where a plan states one estimate for all, which was of
+// either, the policy that estimates refuses it.
+func TestInstancesOfSeveralSizes(t *testing.T) {
+	plan, err := formats.ReadPlan("../../testdata/compat/plan-queue.v2.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := formats.QueueOf(plan)
+	q.Models[0].Instances[1].KVTokens = q.Models[0].Instances[0].KVTokens
+	refused := func() string {
+		tables, err := policies.Compile(plan)
+		if err == nil {
+			if a, b := tables.Devices[0].Kind, tables.Devices[1].Kind; a == b || tables.Kinds[a] != tables.Kinds[b] || tables.KindCounts[a]+tables.KindCounts[b] != 3 {
+				t.Errorf("kinds %d and %d of %q with %d devices", a, b, tables.Kinds, tables.KindCounts)
+			}
+			if got := fmt.Sprint(tables.KindLabels()); got != "[1 x A100 2 x A100]" {
+				t.Errorf("labels %s", got)
+			}
+			_, err = policies.New(formats.PolicySpec{Name: "vqueue"}, tables)
+		}
+		return fmt.Sprint(err)
+	}
+	if got := refused(); !strings.Contains(got, "queue.instances[1].tensor_parallel: found 2, expected 1, as the instances before on A100") {
+		t.Error(got)
+	}
+	slow := q.Estimates[0]
+	q.Estimates[0].TensorParallel, q.Estimates[1].TensorParallel, slow.TensorParallel = 1, 1, 2
+	if got := refused(); !strings.Contains(got, "found none of chat-7b on 2 x A100") {
+		t.Error(got)
+	}
+	q.Estimates = append(q.Estimates, slow)
+	if got := refused(); got != "<nil>" {
+		t.Error(got)
 	}
 }

@@ -33,9 +33,9 @@ func Compile(plan *formats.Plan, planTables *policy.Tables) error {
 
 	// Add the estimators, and the devices that may serve each network: those with KV memory for it.
 	queueTables := &Tables{RCT: make([]RCT, 2*len(planTables.Models)*len(planTables.Kinds)), MegaTokens: make([]int32, len(planTables.Models)), AllowedDevices: make([][]int32, len(planTables.Networks))}
-	for modelIndex := range planTables.Models {
-		for kindIndex, kind := range planTables.Kinds {
-			queueTables.setEstimators(queuePlan.Estimates, int32(modelIndex), planTables.Models[modelIndex].Name, int32(kindIndex), kind, len(planTables.Kinds))
+	for deviceIndex := range planTables.Devices { // which is an instance of the plan, in order
+		for modelIndex := range planTables.Models {
+			queueTables.setEstimators(queuePlan.Estimates, int32(modelIndex), planTables.Models[modelIndex].Name, &queuePlan.Instances[deviceIndex], planTables.Devices[deviceIndex].Kind, len(planTables.Kinds))
 		}
 	}
 	for deviceIndex := range planTables.Devices {
@@ -54,14 +54,14 @@ func Compile(plan *formats.Plan, planTables *policy.Tables) error {
 	return nil
 }
 
-// setEstimators sets the regular and the mega estimator of a served model on a kind of device, by the plan's list of estimates; those for
-// other models or devices are passed over. Mega prompts are many times longer than others.
-// Without an estimate for them, the regular one is used. name and device are the names of the model and the kind in the plan.
-func (t *Tables) setEstimators(list []formats.QueueEstimate, model int32, name string, kind int32, device string, kinds int) {
+// setEstimators sets the regular and the mega estimator of a served model on the kind of device of an instance, by the plan's list of
+// estimates; those for other models, devices or numbers of devices are passed over. Mega prompts are many times longer than others.
+// Without an estimate for them, the regular one is used. name is the name of the model in the plan.
+func (t *Tables) setEstimators(list []formats.QueueEstimate, model int32, name string, instance *formats.QueueInstance, kind int32, kinds int) {
 	regular, mega := t.Estimator(kinds, model, regularRequest, kind), t.Estimator(kinds, model, megaPrompt, kind)
 	for i := range list {
 		switch estimate := &list[i]; {
-		case estimate.Model != name || estimate.Device != device: // it is for others
+		case estimate.Model != name || estimate.Device != instance.Device || estimate.TensorParallel != 0 && estimate.TensorParallel != instance.TensorParallel: // it is for others
 		case estimate.MegaTokens > 0:
 			t.MegaTokens[model], *mega = int32(estimate.MegaTokens), estimatorFrom(estimate)
 		default:
@@ -127,21 +127,25 @@ func (t *Tables) setConcurrency(planTables *policy.Tables) {
 }
 
 // findUnsupported returns an error that names the first part of a plan that the policies of this package cannot follow, or nil: instances
-// of different sizes on one kind of device, a model without an estimate, or a class that no instance serves.
+// of different sizes on one kind of device with one estimate for all, a model without an estimate, or a class that no instance serves.
 func findUnsupported(queuePlan *formats.QueuePlan, queueTables *Tables, planTables *policy.Tables) error {
-	sizeOfKind := map[string]int{} // by kind of device: the size (tensor parallelism) of its instances, 0 if there was none so far
 	for i := range queuePlan.Instances {
 		instance, path := &queuePlan.Instances[i], fmt.Sprintf("queue.instances[%d]", i)
-		if tensorParallel := sizeOfKind[instance.Device]; tensorParallel > 0 && tensorParallel != instance.TensorParallel {
-			return &document.Error{Path: path + ".tensor_parallel", Found: fmt.Sprint(instance.TensorParallel), Expected: fmt.Sprintf("%d, as the instances before on %s", tensorParallel, instance.Device), Hint: "there is one estimate for a model on a device"}
+		isOtherSize := func(other formats.QueueInstance) bool {
+			return other.Device == instance.Device && other.TensorParallel != instance.TensorParallel
 		}
-		sizeOfKind[instance.Device] = instance.TensorParallel
+		isForAllSizes := func(estimate formats.QueueEstimate) bool {
+			return estimate.Device == instance.Device && estimate.TensorParallel == 0 && slices.Contains(instance.Models, estimate.Model)
+		}
+		if other := slices.IndexFunc(queuePlan.Instances[:i], isOtherSize); other >= 0 && slices.ContainsFunc(queuePlan.Estimates, isForAllSizes) {
+			return &document.Error{Path: path + ".tensor_parallel", Found: fmt.Sprint(instance.TensorParallel), Expected: fmt.Sprintf("%d, as the instances before on %s", queuePlan.Instances[other].TensorParallel, instance.Device), Hint: "estimates of several sizes state theirs (tensor_parallel): plan solve writes them"}
+		}
 
 		// Each model of the instance needs an estimator there; without one Batch is 0. Devices of the tables are the plan's instances, in order.
 		for modelIndex := range planTables.Models {
 			hasEstimator := queueTables.Estimator(len(planTables.Kinds), int32(modelIndex), regularRequest, planTables.Devices[i].Kind).Batch > 0
 			if slices.Contains(instance.Models, planTables.Models[modelIndex].Name) && !hasEstimator {
-				return &document.Error{Path: "queue.estimates", Found: fmt.Sprintf("none of %s on %s", planTables.Models[modelIndex].Name, instance.Device), Expected: "one for each model of an instance on its device"}
+				return &document.Error{Path: "queue.estimates", Found: fmt.Sprintf("none of %s on %d x %s", planTables.Models[modelIndex].Name, instance.TensorParallel, instance.Device), Expected: "one for each model of an instance on its device"}
 			}
 		}
 	}

@@ -1,22 +1,21 @@
 package natstest
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
-
-	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Run starts a server of one node in this process and gives its address.
+// Run starts a server of one node and returns its address. It ends with the test.
 func Run(t testing.TB) string {
 	t.Helper()
 	url, stop, err := Alone(t.TempDir())
@@ -27,58 +26,54 @@ func Run(t testing.TB) string {
 	return url
 }
 
-// Alone starts a server of one node in this process, which keeps its data in a folder; its
-// address, and what ends it.
+// Alone starts a server of one node, which keeps its data in a folder. It returns its address, and what ends it.
 func Alone(folder string) (url string, stop func(), err error) {
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: folder, SyncAlways: true, NoLog: true, NoSigs: true})
-	if err != nil {
+	c := &Cluster{}
+	if err := c.configure(0, folder, "port: -1"); err != nil {
 		return "", nil, err
 	}
-	s.Start()
-	stop = func() { s.Shutdown(); s.WaitForShutdown() }
-	if !s.ReadyForConnections(20 * time.Second) {
-		stop()
-		return "", nil, errors.New("the server does not come up")
+	if err := c.Again(0); err != nil {
+		return "", nil, err
 	}
-	return s.ClientURL(), stop, nil
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if url := clientURL(folder); url != "" {
+			return url, c.Stop, nil
+		}
+	}
+	c.Stop()
+	return "", nil, errors.New("the NATS server does not come up")
 }
 
-// node is the variable that makes this program a node of a cluster.
-const node = "INFERPLAN_NATS_NODE"
-
-// Main runs a node until the process is killed, where this process was started as one.
-// A program whose clusters are made of itself calls it first.
-func Main() {
-	name := os.Getenv(node)
-	if name == "" {
-		return
+// clientURL returns the address that a server has written into a folder once it takes connections. Before, it is empty.
+func clientURL(folder string) string {
+	files, _ := filepath.Glob(filepath.Join(folder, "*.ports")) // the pattern is valid
+	for _, file := range files {
+		var addresses struct{ NATS []string }
+		text, err := os.ReadFile(file)
+		if err == nil && json.Unmarshal(text, &addresses) == nil && len(addresses.NATS) > 0 {
+			return addresses.NATS[0]
+		}
 	}
-	fmt.Fprintln(os.Stderr, serve(name))
-	os.Exit(1)
+	return ""
 }
 
-func serve(name string) error {
-	port, _ := strconv.Atoi(os.Getenv("CLIENT"))
-	cluster, _ := strconv.Atoi(os.Getenv("CLUSTER"))
-	var routes []*url.URL
-	for r := range strings.SplitSeq(os.Getenv("ROUTES"), ",") {
-		routes = append(routes, &url.URL{Scheme: "nats", Host: r})
-	}
-	s, err := server.NewServer(&server.Options{ServerName: name, Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: os.Getenv("STORE"), SyncAlways: true, NoLog: true, NoSigs: true,
-		Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: cluster}, Routes: routes})
+// program returns the path of the server. The go command builds it once and keeps it in its cache.
+var program = sync.OnceValues(func() (string, error) {
+	var said bytes.Buffer
+	cmd := exec.Command("go", "tool", "-n", "nats-server")
+	cmd.Stderr = &said
+	path, err := cmd.Output()
 	if err != nil {
-		return err
+		return "", fmt.Errorf("building nats-server: %w\n%s", err, &said)
 	}
-	s.Start()
-	s.WaitForShutdown()
-	return errors.New("the node ended")
-}
+	return strings.TrimSpace(string(path)), nil
+})
 
 // Cluster is three nodes, each a process.
 type Cluster struct {
-	URL   string
-	env   [3][]string
-	nodes [3]*exec.Cmd
+	URL     string
+	configs [3]string // their files
+	nodes   [3]*exec.Cmd
 }
 
 // Start starts a cluster that keeps its data in a folder.
@@ -94,18 +89,28 @@ func Start(folder string) (*Cluster, error) {
 	}
 	for i := range c.nodes {
 		clients = append(clients, fmt.Sprint("nats://127.0.0.1:", ports[i]))
-		routes = append(routes, fmt.Sprint("127.0.0.1:", ports[3+i]))
+		routes = append(routes, fmt.Sprintf("%q", fmt.Sprint("nats://127.0.0.1:", ports[3+i])))
 	}
 	c.URL = strings.Join(clients, ",")
 	for i := range c.nodes {
-		store := filepath.Join(folder, fmt.Sprint("node", i))
-		c.env[i] = append(os.Environ(), fmt.Sprint(node, "=n", i), "STORE="+store, fmt.Sprint("CLIENT=", ports[i]), fmt.Sprint("CLUSTER=", ports[3+i]), "ROUTES="+strings.Join(routes, ","))
-		if err := c.Again(i); err != nil {
+		err := c.configure(i, filepath.Join(folder, fmt.Sprint("node", i)), fmt.Sprintf("port: %d\nserver_name: n%d\ncluster { name: c, host: 127.0.0.1, port: %d, routes: [%s] }",
+			ports[i], i, ports[3+i], strings.Join(routes, ", ")))
+		if err == nil {
+			err = c.Again(i)
+		}
+		if err != nil {
 			c.Stop()
 			return nil, err
 		}
 	}
 	return c, nil
+}
+
+// configure writes the configuration of a node, which keeps its data in a folder.
+func (c *Cluster) configure(node int, folder, lines string) error {
+	c.configs[node] = filepath.Join(folder, "nats.conf")
+	text := fmt.Sprintf("host: 127.0.0.1\n%s\nports_file_dir: %q\njetstream { store_dir: %q, sync_interval: always }\n", lines, folder, folder)
+	return errors.Join(os.MkdirAll(folder, 0o755), os.WriteFile(c.configs[node], []byte(text), 0o600))
 }
 
 // FreePort finds a port that nobody has at the moment.
@@ -120,8 +125,11 @@ func FreePort() (int, error) {
 
 // Again starts a node that was killed.
 func (c *Cluster) Again(i int) error {
-	cmd := exec.Command(os.Args[0])
-	cmd.Env, cmd.Stderr = c.env[i], os.Stderr
+	path, err := program()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(path, "-c", c.configs[i])
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("node %d: %w", i, err)
 	}

@@ -188,11 +188,11 @@ func TestGiveUp(t *testing.T) {
 func TestAccuracySLOAtAnEdge(t *testing.T) {
 	const target = .92
 	f := published.BERT5()
-	for i := range 60 { // at the edges at 2280 and 3040
-		f.Rates = append(f.Rates, []float64{2200, 2320, 3000, 3080}[i%2+i/30*2])
+	for i := range 60 { // at the edges at 1140 and 1520
+		f.Rates = append(f.Rates, []float64{1100, 1160, 1500, 1540}[i%2+i/30*2])
 	}
-	f.Rates[30] = 7600
-	p, err := Problem(f, 2, 10, 0)
+	f.Rates[30] = 3800
+	p, err := Problem(f, 1, 10, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

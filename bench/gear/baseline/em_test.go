@@ -72,6 +72,7 @@ func TestAlternationEnds(t *testing.T) {
 // Beside the exact planner on a published family, with memory to spare.
 func TestAlternationOnPublishedFamily(t *testing.T) {
 	f := published.Llama4()
+	f.Grid = 5
 	for range 10 {
 		f.Rates = append(f.Rates, 30, 60)
 	}

@@ -13,7 +13,6 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/instrument"
 	"inferplan/bench/table"
-	"inferplan/testkit/natstest"
 )
 
 const source = "who accepts a request must not lose it"
@@ -54,7 +53,6 @@ var kinds = []kind{
 }
 
 func main() {
-	natstest.Main()
 	serve()
 	b := &bench{}
 	i := &instrument.Instrument{Name: "llm-kills", Strict: true, Flags: func(f *flag.FlagSet) {

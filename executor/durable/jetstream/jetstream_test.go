@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -107,11 +106,6 @@ func TestTooLargeRecordIsRefused(t *testing.T) {
 	if _, err := s.Accept(t.Context(), &durable.Record{ID: "r", Data: make([]byte, 2<<20)}); !errors.Is(err, durable.ErrTooLarge) {
 		t.Errorf("2 MiB: %v", err)
 	}
-}
-
-func TestMain(m *testing.M) {
-	natstest.Main()
-	os.Exit(m.Run())
 }
 
 // BenchmarkAccept stores requests of 2 KB in nodes that sync every write.

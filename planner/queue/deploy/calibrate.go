@@ -173,10 +173,10 @@ func (p *Estimators) requestTime(model, kind, sequences int) (float64, error) {
 
 // planEstimate returns an estimator as a plan document states it: times in nanoseconds instead of seconds, all numbers rounded, and every
 // two residences (how long a request stays on the instance) merged into their mean. megaTokens is the least length of the prompts that
-// the estimator is for, in tokens; 0 means all prompts.
-func planEstimate(r *vqueue.RCT, model, device string, megaTokens int) formats.QueueEstimate {
+// the estimator is for, in tokens; 0 means all prompts. tensorParallel is the number of devices of its instances; 0 means all.
+func planEstimate(r *vqueue.RCT, model, device string, tensorParallel, megaTokens int) formats.QueueEstimate {
 	planned := formats.QueueEstimate{
-		Model: model, Device: device, MegaTokens: megaTokens, PromptNS: roundToThousandths(1e9 * r.Alpha), OutputNS: roundToThousandths(1e9 * r.Beta), InterceptNS: roundToThousandths(1e9 * r.Intercept),
+		Model: model, Device: device, TensorParallel: tensorParallel, MegaTokens: megaTokens, PromptNS: roundToThousandths(1e9 * r.Alpha), OutputNS: roundToThousandths(1e9 * r.Beta), InterceptNS: roundToThousandths(1e9 * r.Intercept),
 		PrefillNS: roundToThousandths(1e9 * r.Prefill), DecodeNS: roundToThousandths(1e9 * r.Decode), AloneNS: roundToThousandths(1e9 * r.DecodeAlone), Batch: math.Round(100*r.Batch) / 100,
 		PromptMean: roundToThousandths(r.PromptMean), PromptSD: roundToThousandths(math.Sqrt(r.PromptVar)), OutputMean: roundToThousandths(r.OutputMean), OutputSD: roundToThousandths(math.Sqrt(r.OutputVar)),
 		FillingShare: math.Round(1e4*r.FillShare) / 1e4, NoiseNS: roundToThousandths(1e9 * r.NoiseVariance), FittedNS: roundToThousandths(1e9 * r.FittedWork),

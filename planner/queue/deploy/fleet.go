@@ -179,23 +179,16 @@ func (f Fleet) Serves(p *Problem) bool {
 	return true
 }
 
-// isOneSize reports whether the instances on each kind of devices are on as many of them.
-func (f Fleet) isOneSize() bool {
-	a, _ := f.differentSizes()
-	return a == nil
-}
-
-// differentSizes returns two instances on different numbers of devices of one kind, or nil if there are none: the policy that runs a plan
-// has one estimate of a model on a kind of devices.
-func (f Fleet) differentSizes() (a, b *formats.QueueInstance) {
+// IsOneSize reports whether the instances on each kind of devices are on as many of them.
+func (f Fleet) IsOneSize() bool {
+	sizeByDevice := map[string]int{}
 	for i := range f {
-		for k := range i {
-			if f[i].Device == f[k].Device && f[i].TensorParallel != f[k].TensorParallel {
-				return &f[k], &f[i]
-			}
+		if size, isKnown := sizeByDevice[f[i].Device]; isKnown && size != f[i].TensorParallel {
+			return false
 		}
+		sizeByDevice[f[i].Device] = f[i].TensorParallel
 	}
-	return nil, nil
+	return true
 }
 
 // placements returns the first devices on which a server of tp devices of a pool may be: all of its devices are on one node, if a node
@@ -289,10 +282,10 @@ func (p *Search) Neighbours(fleet, running, target Fleet, maxDevices int, mayShr
 		gain  float64
 	}
 	var list []neighbour
-	seen := map[string]bool{}
+	seen, isOneSize := map[string]bool{}, running.IsOneSize() && target.IsOneSize()
 	add := func(changed Fleet, key string, gain float64) {
 		_, devices := Moves(running, changed)
-		if key = fmt.Sprint(key, " ", devices); devices > maxDevices || seen[key] || !changed.Serves(p.Problem) || !changed.isOneSize() {
+		if key = fmt.Sprint(key, " ", devices); devices > maxDevices || seen[key] || !changed.Serves(p.Problem) || isOneSize && !changed.IsOneSize() {
 			return
 		}
 		seen[key] = true

@@ -77,30 +77,45 @@ func (p *Search) assignAllDevices(s Structure) (*Layout, error) {
 		return cmp.Compare(runnableModels(p.Problem, a), runnableModels(p.Problem, b))
 	})
 
-	// Per kind, find which part of a pool's work one instance does, then deal out the instances.
-	for _, k := range kinds {
-		instanceCapacity := make([]float64, len(layout.Pools)) // by pool: the part of its work that one instance does
-		for i := range instanceCapacity {
+	// Find which part of a pool's work one instance of a kind does.
+	instanceCapacity := make([][]float64, len(kinds))
+	for k := range kinds {
+		instanceCapacity[k] = make([]float64, len(layout.Pools))
+		for i := range layout.Pools {
 			if p.Problem.canRunItems(k, layout.Pools[i].Items) {
 				need, err := p.Trials.busyInstances(&layout.Pools[i], k)
 				if err != nil {
 					return nil, err
 				}
-				instanceCapacity[i] = 1 / max(need, 1e-9)
+				instanceCapacity[k][i] = 1 / max(need, 1e-9)
 			}
 		}
-		for range p.Problem.Kinds[k].MaxInstances {
-			target, minCapacity := -1, math.Inf(1)
+	}
+
+	// Deal out the instances, of all kinds that share their devices at once: of these the one that does most on a device.
+	for n, first := range kinds {
+		isShared := func(k int) bool { return p.Problem.Kinds[k].Pool == p.Problem.Kinds[first].Pool }
+		if slices.ContainsFunc(kinds[:n], isShared) {
+			continue
+		}
+		for {
+			target, kind := -1, -1
 			for i := range layout.Pools {
-				if instanceCapacity[i] > 0 && capacity[i] < minCapacity {
-					target, minCapacity = i, capacity[i]
+				for _, k := range kinds[n:] {
+					if !isShared(k) || instanceCapacity[k][i] == 0 || layout.remainingServers(p.Problem, k) <= 0 {
+						continue
+					}
+					onDevice := func(k int) float64 { return instanceCapacity[k][i] / float64(p.Problem.Kinds[k].TP) }
+					if target < 0 || capacity[i] < capacity[target] || i == target && onDevice(k) > onDevice(kind) {
+						target, kind = i, k
+					}
 				}
 			}
 			if target < 0 {
 				break
 			}
-			layout.Pools[target].Counts[k]++
-			capacity[target] += instanceCapacity[target]
+			layout.Pools[target].Counts[kind]++
+			capacity[target] += instanceCapacity[kind][target]
 		}
 	}
 	for i := range layout.Pools {

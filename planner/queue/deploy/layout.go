@@ -85,13 +85,17 @@ func (l *Layout) ServerCount(kind int) int {
 // remainingServers returns how many more servers of a kind the layout's free devices allow. Kinds that take their devices from the same
 // pool of the cluster, with other numbers of devices for a server (TP), share them.
 func (l *Layout) remainingServers(p *Problem, kind int) int {
-	freeDevices := p.Kinds[kind].MaxInstances * p.Kinds[kind].TP
+	freeServers, otherDevices := p.Kinds[kind].MaxInstances-l.ServerCount(kind), 0
 	for k := range p.Kinds {
-		if p.Kinds[k].Pool == p.Kinds[kind].Pool {
-			freeDevices -= l.ServerCount(k) * p.Kinds[k].TP
+		if k != kind && p.Kinds[k].Pool == p.Kinds[kind].Pool {
+			otherDevices += l.ServerCount(k) * p.Kinds[k].TP
 		}
 	}
-	return freeDevices / p.Kinds[kind].TP
+	if otherDevices == 0 {
+		return freeServers
+	}
+	freeDevices := p.Pools[p.Kinds[kind].Pool].Count - otherDevices - l.ServerCount(kind)*p.Kinds[kind].TP
+	return max(0, min(freeServers, freeDevices/p.Kinds[kind].TP))
 }
 
 // canRunItems returns whether a kind of servers can run the models of all items (classes of requests for a

@@ -366,10 +366,12 @@ func (r *resolver) setPolicy() {
 
 // newSearches returns a search for each combination of tensor parallelism over the pools: how many devices of each pool form one server.
 // Combinations with which the problem cannot be solved are left out, with a warning if the time of requests could not be estimated. If
-// all are left out, it returns the last error.
+// all are left out, it returns a search for layouts with all sizes side by side, such as for models each of which was measured on another
+// one. If there is none either, it returns the last error.
 func (r *resolver) newSearches() ([]*Search, error) {
 	// Build the combinations, pool by pool, from the sizes for which the profile has instances.
 	choices := [][]int{nil}
+	var allKinds []Kind
 	for i := range r.problem.Pools {
 		var sizes []int
 		for m := range r.problem.Models {
@@ -380,7 +382,11 @@ func (r *resolver) newSearches() ([]*Search, error) {
 				}
 			}
 		}
-		if slices.Sort(sizes); len(sizes) == 0 {
+		slices.Sort(sizes)
+		for _, tp := range slices.Backward(sizes) { // the largest servers have the first devices of a node
+			allKinds = append(allKinds, r.kindOf(i, tp))
+		}
+		if len(sizes) == 0 {
 			sizes = []int{0}
 		}
 		var longer [][]int
@@ -396,7 +402,7 @@ func (r *resolver) newSearches() ([]*Search, error) {
 
 	// Make a search of each combination. An error of a document or an infeasible problem gets no warning here.
 	for _, tps := range choices {
-		p, err := r.newSearch(tps)
+		p, err := r.newSearch(r.kindsOf(tps))
 		if err != nil {
 			lastErr = err
 			if _, infeasible := errors.AsType[*kind.InfeasibleError](err); !infeasible && len(document.Findings(err)) == 0 {
@@ -406,22 +412,32 @@ func (r *resolver) newSearches() ([]*Search, error) {
 		}
 		searches = append(searches, p)
 	}
+	if len(searches) == 0 && len(choices) > 1 {
+		if p, err := r.newSearch(allKinds); err == nil {
+			r.run.Assume("servers on different numbers of devices of a kind are planned side by side: on one number of them some model does not run, or keeps no SLO")
+			return []*Search{p}, nil
+		}
+	}
 	if len(searches) == 0 {
 		return nil, lastErr
 	}
 	return searches, nil
 }
 
-// newSearch returns the search for layouts with one size of tensor parallelism for each pool: tps has, by pool, how many of its devices
-// form one server. A pool with size 0 runs nothing. If some model runs on no such server, or an SLO cannot be kept on an idle one, it
-// returns an error.
-func (r *resolver) newSearch(tps []int) (*Search, error) {
-	var kinds []Kind
+// kindsOf returns the kinds of servers with one size of tensor parallelism for each pool: tps has, by pool, how many of its devices form
+// one server. A pool with size 0 runs nothing.
+func (r *resolver) kindsOf(tps []int) (kinds []Kind) {
 	for i, tp := range tps {
 		if tp > 0 {
 			kinds = append(kinds, r.kindOf(i, tp))
 		}
 	}
+	return kinds
+}
+
+// newSearch returns the search for layouts of some kinds of servers. If some model runs on no such server, or an SLO cannot be kept on an
+// idle one, it returns an error.
+func (r *resolver) newSearch(kinds []Kind) (*Search, error) {
 	problem, err := r.problemOn(kinds)
 	if err != nil {
 		return nil, err

@@ -35,7 +35,24 @@ func (p *PlanWriter) Section(l *Layout, items []int) (*formats.QueuePlan, error)
 			return nil, err
 		}
 	}
+	if !Fleet(q.Instances).IsOneSize() {
+		packLargestFirst(q.Instances)
+	}
 	return q, p.completeSection(q, items)
+}
+
+// packLargestFirst puts instances on the first devices of their kinds, those on the most devices first, so that these are on one node.
+func packLargestFirst(instances []formats.QueueInstance) {
+	order := make([]int, len(instances))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return instances[b].TensorParallel - instances[a].TensorParallel })
+	nextByDevice := map[string]int{}
+	for _, i := range order {
+		instances[i].FirstDevice = nextByDevice[instances[i].Device]
+		nextByDevice[instances[i].Device] += instances[i].TensorParallel
+	}
 }
 
 // completeSection adds to a section with instances alone what they serve: the given items as classes, their models, the memory of the
@@ -169,52 +186,50 @@ func (p *PlanWriter) classCaps(x *Pool, items, models []int) []formats.ClassCap 
 
 // addEstimates adds to plan q an estimator of request times for each model on each kind of devices that runs it, and another one for mega
 // prompts (many times longer than the median) where there are enough of them. If the instances there differ in their devices or in their
-// caps (concurrent sequences), those count of which there are the most.
+// caps (concurrent sequences), those count of which there are the most. Instances on different numbers of devices have estimators of their
+// own.
 func (p *PlanWriter) addEstimates(q *formats.QueuePlan) error {
 	for m := range p.problem.Models {
 		name := p.problem.Models[m].Name
-		for i := range p.problem.Pools {
-			kind, sequences := p.commonServer(q, name, p.problem.Pools[i].Device)
-			if kind < 0 {
+		for kind := range p.problem.Kinds {
+			sequences := p.commonSequences(q, name, kind)
+			if sequences == 0 {
 				continue
+			}
+			tensorParallel := 0
+			if isServer := func(in formats.QueueInstance) bool {
+				return p.problem.kindOf(&in) != kind && in.Device == p.problem.Kinds[kind].Device
+			}; slices.ContainsFunc(q.Instances, isServer) {
+				tensorParallel = p.problem.Kinds[kind].TP
 			}
 			estimators, err := p.estimators.estimateFor(m, kind, sequences)
 			if err != nil {
 				return err
 			}
-			q.Estimates = append(q.Estimates, planEstimate(estimators.rct, name, p.problem.Kinds[kind].Device, 0))
+			q.Estimates = append(q.Estimates, planEstimate(estimators.rct, name, p.problem.Kinds[kind].Device, tensorParallel, 0))
 			if estimators.mega != nil {
-				q.Estimates = append(q.Estimates, planEstimate(estimators.mega, name, p.problem.Kinds[kind].Device, estimators.megaTokens))
+				q.Estimates = append(q.Estimates, planEstimate(estimators.mega, name, p.problem.Kinds[kind].Device, tensorParallel, estimators.megaTokens))
 			}
 		}
 	}
 	return nil
 }
 
-// commonServer returns the kind of servers and the cap (concurrent sequences) that the most instances of a model on a kind of devices
-// have in plan q, the first of equals. If none runs the model there, the kind is -1.
-func (p *PlanWriter) commonServer(q *formats.QueuePlan, model, device string) (kind, sequences int) {
-	type sort struct{ kind, sequences int }
-	var sorts []sort
-	var counts []int
+// commonSequences returns the cap (concurrent sequences) that the most instances of a model on a kind of servers have in plan q, the
+// first of equals. If none runs the model there, it returns 0.
+func (p *PlanWriter) commonSequences(q *formats.QueuePlan, model string, kind int) (sequences int) {
+	counts := map[int]int{}
 	for i := range q.Instances {
-		in := &q.Instances[i]
-		m := slices.Index(in.Models, model)
-		if in.Device != device || m < 0 {
-			continue
+		if m := slices.Index(q.Instances[i].Models, model); m >= 0 && p.problem.kindOf(&q.Instances[i]) == kind {
+			counts[q.Instances[i].Sequences[m]]++
 		}
-		s := sort{p.problem.kindOf(in), in.Sequences[m]}
-		k := slices.Index(sorts, s)
-		if k < 0 {
-			k, sorts, counts = len(sorts), append(sorts, s), append(counts, 0)
+	}
+	for i := range q.Instances {
+		if m := slices.Index(q.Instances[i].Models, model); m >= 0 && p.problem.kindOf(&q.Instances[i]) == kind && counts[q.Instances[i].Sequences[m]] > counts[sequences] {
+			sequences = q.Instances[i].Sequences[m]
 		}
-		counts[k]++
 	}
-	if len(sorts) == 0 {
-		return -1, 0
-	}
-	most := sorts[slices.Index(counts, slices.Max(counts))]
-	return most.kind, most.sequences
+	return sequences
 }
 
 // kindOf returns the kind of servers that an instance is of, or -1 if the problem has none such.

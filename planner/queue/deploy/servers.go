@@ -15,7 +15,7 @@ import (
 
 // ResolveServers reads the problem from the documents, with the kinds of servers that a layout has which runs. Of the instances it returns what the problem asks for: models that no class asks for are left out, with a
 // warning, and so are instances without any. It returns an error if a model of the workload does not run, or runs where the cluster has no
-// devices or the profile no measurement, or if the instances on a kind of devices have different numbers of them.
+// devices or the profile no measurement.
 func ResolveServers(in *kind.Problem, run *kind.SolveRun, servers []formats.QueueInstance) (*Search, []formats.QueueInstance, error) {
 	r, err := readProblem(in, run)
 	if err != nil {
@@ -42,9 +42,6 @@ func ResolveServers(in *kind.Problem, run *kind.SolveRun, servers []formats.Queu
 			return nil, nil, in.FieldError("workload", fmt.Sprintf("llm.models[%d]", slices.Index(r.llm.Models, name)), strconv.Quote(name)+", which does not run", "models that run",
 				"leave it out of the workload to plan what runs; the name is the one that requests give the server (--served-model-name)")
 		}
-	}
-	if err := r.checkSizes(instances); err != nil {
-		return nil, nil, err
 	}
 	problem, err := r.problemOn(kinds)
 	if err != nil {
@@ -85,15 +82,6 @@ func (r *resolver) checkMeasured(server *formats.QueueInstance) error {
 		if _, costs := r.input.Profile.LLMOn(name, server.Device, server.TensorParallel); costs == nil {
 			return r.input.FieldError("profile", "llms", fmt.Sprintf("no measurement of %s on %d x %s", name, server.TensorParallel, server.Device), "one, as it runs there", "measure it: plan profile --llm")
 		}
-	}
-	return nil
-}
-
-// checkSizes returns an error if instances on one kind of devices have several numbers of them: a plan has one estimate of a model there.
-func (r *resolver) checkSizes(instances Fleet) error {
-	if a, b := instances.differentSizes(); a != nil {
-		return r.input.FieldError("cluster", "pools", fmt.Sprintf("servers on %d and on %d devices of %s, of %s and %s", a.TensorParallel, b.TensorParallel, a.Device, document.List(a.Models), document.List(b.Models)),
-			"servers on one number of devices of a kind", "divide the pool into two kinds, with the measurements of each in the profile, and name the nodes of each (--node-selector)")
 	}
 	return nil
 }

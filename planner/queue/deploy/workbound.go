@@ -347,6 +347,7 @@ func (b *workProgram) addTotals() {
 			b.program.AddGE("", 0, append(b.onTime[c], milp.Term{Var: b.factor, Coef: -b.problem.Classes[c].RequiredShare * classRPS[c]})...)
 		}
 	}
+	devicesByPool := map[int][]milp.Term{}
 	for k := range b.problem.Kinds {
 		price := 0.0
 		if b.goal == GoalPrice {
@@ -354,6 +355,14 @@ func (b *workProgram) addTotals() {
 		}
 		n := b.program.AddInt("", 0, float64(b.problem.Kinds[k].MaxInstances), price)
 		b.program.AddLE("", 0, append(b.capacity[k], milp.Term{Var: n, Coef: -1})...)
+		devicesByPool[b.problem.Kinds[k].Pool] = append(devicesByPool[b.problem.Kinds[k].Pool], milp.Term{Var: n, Coef: float64(b.problem.Kinds[k].TP)})
+	}
+
+	// Kinds of servers with different numbers of devices share those of their pool.
+	for i := range b.problem.Pools {
+		if terms := devicesByPool[i]; len(terms) > 1 {
+			b.program.AddLE("", float64(b.problem.Pools[i].Count), terms...)
+		}
 	}
 }
 
