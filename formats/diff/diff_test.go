@@ -122,6 +122,36 @@ func TestChangesAreJudgedBetterOrWorse(t *testing.T) {
 	}
 }
 
+// What simulated runs certified comes before the rates that were planned without queueing, and a plan without a
+// certificate is not compared by those in silence.
+func TestCertifiedRatesComeFirst(t *testing.T) {
+	certify := func(p *formats.Plan, rps float64) {
+		p.Certificate = &formats.Certificate{LoadFactor: 1, Models: []formats.CertifiedModel{{Model: "encnet", RPS: rps}}}
+	}
+	for name, c := range map[string]struct {
+		change             func(a, b *formats.Plan)
+		summary, firstPath string
+	}{
+		"both certified": {func(a, b *formats.Plan) { certify(a, 10); certify(b, 8) }, "certified 10 rps -> 8 rps (-20 %); 0 of 5 devices load other blocks; planned throughput +10 %", "certified encnet"},
+		"the first":      {func(a, b *formats.Plan) { certify(a, 10); b.Certificate = nil }, "only the first plan is certified; 0 of 5 devices load other blocks; planned throughput +10 %", "certificate"},
+		"the second":     {func(a, b *formats.Plan) { a.Certificate = nil; certify(b, 8) }, "only the second plan is certified; 0 of 5 devices load other blocks; planned throughput +10 %", "certificate"},
+		"none":           {func(a, b *formats.Plan) { a.Certificate, b.Certificate = nil, nil }, "0 of 5 devices load other blocks; planned throughput +10 %", "value"},
+		"values of two kinds": {func(a, b *formats.Plan) {
+			certify(a, 10)
+			certify(b, 8)
+			b.Objective.Basis = formats.BasisSimulation
+		}, "certified 10 rps -> 8 rps (-20 %); 0 of 5 devices load other blocks", "certified encnet"},
+	} {
+		a, b := plan(t), plan(t)
+		b.Objective.Value *= 1.1
+		c.change(a, b)
+		r := diff.Plans(a, b, nil)
+		if r.Summary != c.summary || r.Changes[0].Path != c.firstPath {
+			t.Errorf("%s: %q, first %q", name, r.Summary, r.Changes[0].Path)
+		}
+	}
+}
+
 // The gate's case: one block became 5 % slower.
 func TestProfilesNameTheBlock(t *testing.T) {
 	a, b := profile(t), profile(t)
@@ -226,7 +256,7 @@ func TestSummaryCountsDevicesThatReload(t *testing.T) {
 	a, b := plan(t), plan(t)
 	b.Objective.Value *= 1.26
 	b.Deployment[0].Pipelines[0].Stages[0].Blocks[1], b.Deployment[0].Pipelines[0].Stages[1].Blocks[0] = 3, 3
-	if got, want := diff.Plans(a, b, nil).Summary, "4 of 5 devices load other blocks; throughput +26 %"; got != want {
+	if got, want := diff.Plans(a, b, nil).Summary, "4 of 5 devices load other blocks; planned throughput +26 %"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 
