@@ -30,14 +30,15 @@ func printReport(p *printer, rep *formats.Report) error {
 	for _, m := range rep.Models {
 		row := []string{
 			m.Key().String(), formatRate(m.OfferedRPS), fmt.Sprint(m.Requests), formatPercent(m.Attainment), formatInterval(m.AttainmentCI), fmt.Sprint(m.Dropped),
-			fmt.Sprint(m.Late), formatRate(m.GoodputRPS), formatMillis(m.Latency.P50US.D()), formatMillis(m.Latency.P99US.D()), formatMillis(m.SLOUS.D()) + figureOf(&rep.TokenReport, m.Class),
+			fmt.Sprint(m.Late), formatRate(m.GoodputRPS), formatMillis(m.Latency.P50US.D()), formatMillis(m.Latency.P99US.D()), formatSLO(&m, &rep.TokenReport),
 		}
 		if m.MaxLoadFactor != nil {
 			row = append(row, fmt.Sprintf("%.2f", *m.MaxLoadFactor))
 		}
 		rows = append(rows, row)
 	}
-	header := []string{"model", "offered rps", "requests", "attainment", "95 % interval", "dropped", "late", "goodput", "p50 ms", "p99 ms", "SLO ms"}
+	p50, p99 := latencyHeaders(rep)
+	header := []string{"model", "offered rps", "requests", "attainment", "95 % interval", "dropped", "late", "goodput", p50, p99, "SLO ms"}
 	if rep.MaxLoadFactor != nil {
 		header = append(header, "max load")
 	}
