@@ -294,6 +294,9 @@ func (o *serveOptions) writeReport(p *printer, rep *formats.Report) error {
 	if p.json {
 		return errors.Join(saveErr, p.printJSON(rep))
 	}
+	if rep.Requests == 0 {
+		p.printNote("no requests came")
+	}
 	return errors.Join(saveErr, printReport(p, rep))
 }
 
