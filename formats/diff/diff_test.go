@@ -67,7 +67,7 @@ func TestPlansListEveryChange(t *testing.T) {
 	promised.Models = append(promised.Models[:1], formats.Served{Model: "new", RPS: 5})
 	b.Pools = append(b.Pools, formats.Pool{Device: "H100", Count: 1})
 	b.Pools[0].Count, b.Pools[1].NICEfficiency = 3, 0.5
-	b.Policy = formats.PolicySpec{Name: "reactive", Params: map[string]float64{"slack": 0.2, "wait": 1}}
+	b.Policy = formats.PolicySpec{Name: "reactive", Params: map[string]float64{"guard_share": 0.2, "wait": 1}}
 	if err := errors.Join(b.Options.Set("margin", 0.3), b.Options.Set("slo", document.SLO{Duration: 18 * time.Millisecond})); err != nil {
 		t.Fatal(err)
 	}
