@@ -56,8 +56,8 @@ func starterPools(profile *formats.Profile, machine planner.Machine) []formats.P
 			p.Count, p.MaxShares = modelsOn(profile, m.Device), max(p.MaxShares, m.Share)
 		}
 	}
-	for i := range profile.LLMs {
-		if in, isComplete := starterInstance(&profile.LLMs[i]); isComplete {
+	for _, in := range starterInstances(profile.LLMs) {
+		if in != nil {
 			poolOf(in.Device).Count += in.TensorParallel
 		}
 	}

@@ -21,13 +21,22 @@ func TestStartersOfNoisyProfilesSolve(t *testing.T) {
 		draws = 4
 	}
 	kinds := map[string]int{}
-	for seed := range draws {
-		profile := drawNoisyProfile(rand.New(rand.NewPCG(uint64(seed), 1)))
+	const unlikeServers = 67 // draws language models whose servers take one device and two
+	for i := range draws {
+		seed := i
+		if i == draws-1 {
+			seed = unlikeServers
+		}
+		rng := rand.New(rand.NewPCG(uint64(seed), 1))
+		profile := drawNoisyProfile(rng)
+		if seed%4 == 3 {
+			profile = drawLanguageModels(rng)
+		}
 		if err := profile.Validate(); err != nil {
 			t.Fatal(err)
 		}
 		in := kind.Documents{Profile: profile}
-		var machine planner.Machine // every second one has a device that the profile may have measured
+		var machine planner.Machine // every second one that is drawn has a device that the profile may have measured
 		if seed%2 == 1 {
 			machine.GPUs = []planner.LocalGPUs{{Kind: "L4", Count: 1}}
 		}
@@ -53,9 +62,25 @@ func TestStartersOfNoisyProfilesSolve(t *testing.T) {
 		}
 		kinds[result.Plan.Kind]++
 	}
-	if kinds[formats.PlanGear] == 0 || kinds[formats.PlanPool] == 0 {
+	if kinds[formats.PlanGear] == 0 || kinds[formats.PlanPool] == 0 || kinds[formats.PlanQueue] == 0 {
 		t.Errorf("plans by kind: %v", kinds)
 	}
+}
+
+// drawLanguageModels draws a profile of servers of language models, with little memory and with much.
+func drawLanguageModels(rng *rand.Rand) *formats.Profile {
+	p := &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: "L4"}, {Device: "T4"}}, Models: []formats.ProfileModel{}}
+	for i := range 1 + rng.IntN(2) {
+		p.LLMs = append(p.LLMs, formats.LLMProfile{Model: string(rune('a' + i)), KVBytesPerToken: 131072, Instances: []formats.LLMInstance{{
+			Device: p.Devices[rng.IntN(2)].Device, TensorParallel: 1 + rng.IntN(2), AllReduce: formats.NoAllReduce, KVSource: formats.KVMeasured,
+			KVTokens: 1000 << rng.IntN(8), Sequences: rng.IntN(3) * 8, TokenBudget: rng.IntN(3) * 1024,
+			Iteration: formats.Iteration{
+				BaseNS: 1e6 * (2 + 60*rng.Float64()), SequenceNS: 5e5 * rng.Float64(), ContextNS: 500 * rng.Float64(), PromptNS: 3e5 * rng.Float64(),
+				HingeTokens: 256 * rng.Float64(), AttentionNS: 5 * rng.Float64(),
+			},
+		}}})
+	}
+	return p
 }
 
 // drawNoisyProfile draws a profile of a busy machine, half of the time with records of its models.

@@ -175,23 +175,39 @@ const (
 // Of a starter workload of language models, a server that runs so many sequences at once answers twice the rate.
 const starterSequences = 8
 
-// starterInstance returns the first instance of a language model whose KV capacity is known, without which no plan is
-// made, or the first one.
-func starterInstance(m *formats.LLMProfile) (in *formats.LLMInstance, isComplete bool) {
-	i := slices.IndexFunc(m.Instances, func(in formats.LLMInstance) bool { return in.KVTokens > 0 })
-	return &m.Instances[max(i, 0)], i >= 0
+// knowsKV reports whether the KV capacity of an instance is known, without which no plan is made.
+func knowsKV(in formats.LLMInstance) bool { return in.KVTokens > 0 }
+
+// starterInstances returns an instance of each language model: the first whose KV capacity is known and that takes as
+// many devices as those of earlier models on the same kind, as all servers of a pool do. It is nil if there is none.
+func starterInstances(llms []formats.LLMProfile) []*formats.LLMInstance {
+	instances, devicesEach := make([]*formats.LLMInstance, len(llms)), map[string]int{}
+	for i := range llms {
+		instances[i] = document.First(llms[i].Instances, func(in *formats.LLMInstance) bool {
+			n := devicesEach[in.Device]
+			return knowsKV(*in) && (n == 0 || n == in.TensorParallel)
+		})
+		if in := instances[i]; in != nil {
+			devicesEach[in.Device] = in.TensorParallel
+		}
+	}
+	return instances
 }
 
-// textStarter returns a commented workload of the language models whose KV capacity is known. The rate of all together
+// textStarter returns a commented workload of the language models that have a starter instance. The rate of all together
 // is half of what the slowest of them answers that runs starterSequences sequences at once, or as many as it can.
 func textStarter(llms []formats.LLMProfile) string {
 	// Choose the models, and lengths that fit into the memory of all.
-	var names, incomplete []string
+	var names, incomplete, unlike []string
 	var instances []*formats.LLMInstance
 	prompt, output := int64(starterPrompt), int64(starterOutput)
-	for i := range llms {
-		in, isComplete := starterInstance(&llms[i])
-		if !isComplete {
+	for i, in := range starterInstances(llms) {
+		switch {
+		case in != nil:
+		case slices.ContainsFunc(llms[i].Instances, knowsKV):
+			unlike = append(unlike, llms[i].Model)
+			continue
+		default:
 			incomplete = append(incomplete, llms[i].Model)
 			continue
 		}
@@ -228,5 +244,5 @@ func textStarter(llms []formats.LLMProfile) string {
     output: {distribution: fixed, mean: %d}
 # plan import workload makes this from a trace of requests.
 arrivals: {process: poisson}
-`, strings.Join(names, ", "), leftOut(incomplete, "the profile lacks their KV capacity (kv_tokens)"), document.Duration(roundUp(5*slowest)), 0.5*leastRPS, prompt, output)
+`, strings.Join(names, ", "), leftOut(incomplete, "the profile lacks their KV capacity (kv_tokens)")+leftOut(unlike, "their servers take more or fewer devices than those of the others"), document.Duration(roundUp(5*slowest)), 0.5*leastRPS, prompt, output)
 }
