@@ -34,13 +34,20 @@ import (
 // AddressOff as an address means that this server is left out.
 const AddressOff = httplimit.AddressOff
 
+// The addresses that plan serve listens on by default.
+const (
+	DefaultHTTP    = "127.0.0.1:8000"
+	DefaultGRPC    = "127.0.0.1:8001"
+	DefaultMetrics = "127.0.0.1:8002"
+)
+
 // ServeOptions are the options of plan serve. Serve sets Options.PlanSHA256.
 type ServeOptions struct {
 	Options
 	Plan string // path of the plan's file
 
-	// HTTP, GRPC and Metrics are the addresses to listen on. The defaults are :8000, :8001 and :8002. An address
-	// without a host means the loopback interface; "0.0.0.0:8000" is every interface.
+	// HTTP, GRPC and Metrics are the addresses to listen on. An address without a host means the
+	// loopback interface; "0.0.0.0:8000" is every interface.
 	HTTP, GRPC, Metrics string
 
 	// Join is the address at which workers of other hosts join. If it is empty, they cannot. They must prove that
@@ -186,9 +193,9 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 // (who may enter the HTTP servers: keys, TLS, limits), which the protocol of tensors shares. It returns an error if the
 // certificate cannot be read.
 func (o *ServeOptions) prepare() error {
-	o.HTTP = cmp.Or(o.HTTP, ":8000")
-	o.GRPC = cmp.Or(o.GRPC, ":8001")
-	o.Metrics = cmp.Or(o.Metrics, ":8002")
+	o.HTTP = cmp.Or(o.HTTP, DefaultHTTP)
+	o.GRPC = cmp.Or(o.GRPC, DefaultGRPC)
+	o.Metrics = cmp.Or(o.Metrics, DefaultMetrics)
 	o.Join = cmp.Or(o.Join, AddressOff)
 	o.DrainTimeout = cmp.Or(o.DrainTimeout, 30*time.Second)
 	o.FlushTimeout = cmp.Or(o.FlushTimeout, o.DrainTimeout)

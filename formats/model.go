@@ -79,15 +79,19 @@ func (p *Profile) BucketsOf(baseModel string) []*ProfileModel {
 func (p *Profile) RequestedModels() []string {
 	var out []string
 	for i := range p.Models {
-		name := p.Models[i].Model
-		if b := p.Models[i].Bucket; b != nil {
-			name = b.BaseModel
-		}
-		if !slices.Contains(out, name) {
+		if name := p.Models[i].RequestedName(); !slices.Contains(out, name) {
 			out = append(out, name)
 		}
 	}
 	return out
+}
+
+// RequestedName returns the name that requests ask for: that of the model or, of a bucket, of its base model.
+func (m *ProfileModel) RequestedName() string {
+	if m.Bucket != nil {
+		return m.Bucket.BaseModel
+	}
+	return m.Model
 }
 
 // CompareSizes compares two length buckets by the number of elements of their inputs, for sorting.

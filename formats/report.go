@@ -359,6 +359,17 @@ type ClassReport struct {
 	WaitingAtPercentileUS document.Micros `json:"waiting_at_percentile_us,omitempty"`
 }
 
+// FigureOf returns what the SLO of a class bounds if that is no whole answer: FigureTTFT or FigureTPOT. Otherwise it
+// returns "". Latencies of models are those of whole answers, which such an SLO is not about.
+func (t *TokenReport) FigureOf(class string) string {
+	for i := range t.Classes {
+		if c := &t.Classes[i]; c.Class == class && c.Figure != FigureE2E {
+			return c.Figure
+		}
+	}
+	return ""
+}
+
 // DeviceTime divides the time of all devices by what they did, as shares.
 type DeviceTime struct {
 	Running           float64 `json:"running"`

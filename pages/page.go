@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"fmt"
 	"html/template"
+	"regexp"
 	"strings"
 
 	"inferplan/pages/picture"
@@ -81,7 +82,16 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"colour":  func(i int) int { return i % len(picture.Colours()) },
 	"percent": func(share float64) string { return fmt.Sprintf("%.4g", 100*share) },
 	"colours": picture.Colours,
+	"text":    flagsInOnePiece,
 }).Parse(pageSource))
+
+// flagPattern matches a flag of the command line in text that is escaped for HTML, and what stands before it.
+var flagPattern = regexp.MustCompile(`(^|[\s(;])(--?[a-z][a-z-]*)`)
+
+// flagsInOnePiece returns a text for HTML, in which a browser breaks no line after the hyphens of a flag.
+func flagsInOnePiece(text string) template.HTML {
+	return template.HTML(flagPattern.ReplaceAllString(template.HTMLEscapeString(text), `$1<span class="flag">$2</span>`))
+}
 
 // isRight reports whether a column is aligned to the right.
 func (t *Table) isRight(column int) bool { return column < len(t.Align) && t.Align[column] == 'r' }

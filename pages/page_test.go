@@ -195,3 +195,23 @@ func TestDeviceLines(t *testing.T) {
 		t.Error(d)
 	}
 }
+
+// A browser breaks no line inside a flag, and what is no flag stays as it is, escaped.
+func TestFlagsStandInOnePiece(t *testing.T) {
+	for text, want := range map[string]string{
+		"add --service s.json (-o FILE)": `add <span class="flag">--service</span> s.json (<span class="flag">-o</span> FILE)`,
+		"'--drain-delay'":                `&#39;<span class="flag">--drain-delay</span>&#39;`,
+		"a-b - c -2 % <-x>":              "a-b - c -2 % &lt;<span class=\"flag\">-x</span>&gt;",
+	} {
+		page := pages.Page{Title: "t", Sentence: text, Sections: []pages.Section{{Title: "s", Lines: []string{text}}}}
+		written, err := page.HTML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, element := range []string{`<p class="sentence">` + want + "</p>", "<li>" + want + "</li>"} {
+			if !strings.Contains(string(written), element) {
+				t.Errorf("%s: no %s", text, element)
+			}
+		}
+	}
+}

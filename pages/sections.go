@@ -161,7 +161,7 @@ func latencySection(_ *formats.Plan, runs []Run) (Section, error) {
 	for _, key := range models {
 		panel := picture.Panel{Vertical: "ms", FromZero: true}
 		for k := range runs {
-			if row := findRow(&runs[k], key); row != nil && panel.Limit == 0 {
+			if row := findRow(&runs[k], key); row != nil && panel.Limit == 0 && runs[k].Report.FigureOf(key.Class) == "" {
 				panel.Limit = millis(row.SLO)
 			}
 			if points := runs[k].latencies(key); len(points) > 0 {
@@ -224,7 +224,7 @@ func timelineSection(_ *formats.Plan, runs []Run) (Section, error) {
 }
 
 func classSection(_ *formats.Plan, runs []Run) (Section, error) {
-	t := Table{Align: "llrrrrr", Header: []string{"report", "class", "requests", "in time", "p99 ms", "first token p99 ms", "per token p99 ms"}}
+	t := Table{Align: "llrrrrr", Header: []string{"report", "class", "requests", "in time", "whole answer p99 ms", "first token p99 ms", "per token p99 ms"}}
 	for i := range runs {
 		for _, c := range runs[i].Report.Classes {
 			t.Rows = append(t.Rows, []string{runs[i].Name, c.Class, fmt.Sprint(c.Requests), percent(c.Attainment), document.FormatMillis(c.E2EP99US.D()), document.FormatMillis(c.TTFTP99US.D()), document.FormatMillis(c.TPOTP99US.D())})

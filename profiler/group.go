@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"inferplan/formats/document"
 )
 
 // Limits of a group. The models of a group are loaded at the same time, and their numbers are written to the file
@@ -173,6 +175,14 @@ func (g *jobGroup) sampleShare(ctx context.Context, share int) (err error) {
 	return nil
 }
 
+// sampledModels returns the name of the group's model, or how many models the group samples in turn.
+func (g *jobGroup) sampledModels() string {
+	if len(g.members) == 1 {
+		return g.members[0].info.name
+	}
+	return document.CountOf(len(g.members), "model")
+}
+
 // samplePass samples the probe sets of one pass: the blocks, ranges of blocks and whole models that are loaded at the
 // same time. passOf returns which ranges of a model belong to the pass, and whether its blocks and the whole model do
 // (base). share is v for 1/v of a device, and places are the engines that hold a copy of each model. Finished sets
@@ -220,7 +230,7 @@ func (g *jobGroup) samplePass(ctx context.Context, s *sampler, share int, places
 	// The sampler reports its progress, says when it repeats a disturbed probe set, and saves each one that is
 	// finished.
 	s.progress = func(doneShare float64) {
-		g.run.progress.event(Event{Stage: StageSample, Share: share, DoneShare: g.run.progress.fraction(doneShare * float64(expectedTime))})
+		g.run.progress.event(Event{Stage: StageSample, Model: g.sampledModels(), Share: share, DoneShare: g.run.progress.fraction(doneShare * float64(expectedTime))})
 	}
 	s.shouldRetry = func(set *probeSet) bool {
 		x := set.busyness()

@@ -132,6 +132,17 @@ func TestRunResumes(t *testing.T) {
 	}
 
 	o.Models, o.Batches = []string{"net", "other"}, []int{1, 2, 4}
+	var sampled []string // what progress names
+	o.Progress = func(e Event) {
+		if e.Stage == StageSample {
+			sampled = append(sampled, e.Model)
+		}
+	}
+	defer func() {
+		if slices.Contains(sampled, "") || !slices.Contains(sampled, "2 models") {
+			t.Errorf("the progress of samples names %q, expected models or their number", sampled)
+		}
+	}()
 	eng.log = nil
 	more := mustRun(t, o)
 	for _, l := range eng.log {

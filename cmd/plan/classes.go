@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"inferplan/formats"
 )
@@ -34,15 +35,23 @@ func printClasses(p *printer, t *formats.TokenReport) error {
 // figureNames are the names of what SLOs of language models bound, in tables.
 var figureNames = map[string]string{formats.FigureE2E: "e2e", formats.FigureTTFT: "TTFT", formats.FigureTPOT: "TPOT"}
 
-// figureOf returns what the SLO of a class bounds if that is no whole answer, behind a space. The latencies of a report's
-// models are those of whole answers, which such an SLO is not about.
-func figureOf(t *formats.TokenReport, class string) string {
-	for i := range t.Classes {
-		if k := &t.Classes[i]; k.Class == class && k.Figure != formats.FigureE2E && k.Figure != "" {
-			return " " + figureNames[k.Figure]
-		}
+// formatSLO writes the SLO of a model in milliseconds, with what it bounds if that is no whole answer.
+func formatSLO(m *formats.ModelReport, t *formats.TokenReport) string {
+	slo := formatMillis(m.SLOUS.D())
+	if figure := t.FigureOf(m.Class); figure != "" {
+		return slo + " " + figureNames[figure]
 	}
-	return ""
+	return slo
+}
+
+// latencyHeaders returns the headers of the columns p50 and p99, which are of whole answers. Beside SLOs of other
+// figures they say so.
+func latencyHeaders(reports ...*formats.Report) (p50, p99 string) {
+	isOfTokens := func(c formats.ClassReport) bool { return c.Figure != formats.FigureE2E && c.Figure != "" }
+	if slices.ContainsFunc(reports, func(r *formats.Report) bool { return slices.ContainsFunc(r.Classes, isOfTokens) }) {
+		return "e2e p50 ms", "e2e p99 ms"
+	}
+	return "p50 ms", "p99 ms"
 }
 
 // askedOf returns the SLO of a class beside the value that it attained, as text.

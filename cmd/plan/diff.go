@@ -19,7 +19,8 @@ func newDiffCommand(g *globalFlags) *cobra.Command {
 		Long: `What moved between two plans: objective, rates, pipelines, gears, devices, policy, options, inputs;
 between two profiles: devices, models, cuts, and every latency that moved by more than --tolerance;
 or between two reports: attainment, goodput, latencies, by model, and use of devices.
-Of plans the first line says what a switch means: pipelines, devices that load other blocks, the objective.
+Of plans the first line says what a switch means: certified rates, pipelines, devices that load other
+blocks, the objective.
 
 Exit code 0: nothing differs; 1: something does.`,
 		Example: `  plan diff old.json plan.json

@@ -19,42 +19,60 @@ import (
 // starterDocument is a document for a person to edit, with comments that explain the choices.
 type starterDocument struct{ name, text string }
 
-// starterDocuments returns documents that fit what a profile has measured. If profile is nil, they are examples.
-func starterDocuments(profile *formats.Profile) []starterDocument {
-	pools, workload := []formats.Pool{{Device: "cpu-1", Count: 1, Sharing: formats.SharingTime}}, modelsStarter([]string{"resnet50"}, defaultSLO)
+// starterDocuments returns documents that fit what a profile has measured and the machine has. If profile is nil, they
+// are examples.
+func starterDocuments(profile *formats.Profile, machine planner.Machine) []starterDocument {
+	pools, workload := []formats.Pool{{Device: "cpu-1", Count: 1, Sharing: formats.SharingTime}}, modelsStarter([]string{"resnet50"}, nil, defaultSLO)
 	if profile != nil {
-		pools, workload = starterPools(profile), workloadStarter(profile)
+		pools = starterPools(profile, machine)
+		workload = workloadStarter(profile, pools)
 	}
 	return []starterDocument{{"cluster.yaml", clusterStarter(pools)}, {"workload.yaml", workload}, {"inferplan.yaml", configStarter}}
 }
 
-// starterPools returns the devices of this machine that a profile has measured or, if there are none, one of each kind,
-// and as many as language models take once each.
-func starterPools(profile *formats.Profile) []formats.Pool {
-	if thisCluster, _, err := planner.LocalCluster(profile, thisMachine()); err == nil {
-		return thisCluster.Pools
+// starterPools returns the devices of the machine that a profile has measured or, if there are none, of each kind one
+// for each model, and as many as language models take once each. Models take turns on the machine's devices if these are
+// too few for one each, as no two share a device otherwise.
+func starterPools(profile *formats.Profile, machine planner.Machine) []formats.Pool {
+	if cluster, _, err := planner.LocalCluster(profile, machine); err == nil {
+		for i := range cluster.Pools {
+			if p := &cluster.Pools[i]; p.Count < modelsOn(profile, p.Device) {
+				p.Sharing, p.MaxShares = formats.SharingTime, 1
+			}
+		}
+		return cluster.Pools
 	}
 	var pools []formats.Pool
-	add := func(device string, count int) {
+	poolOf := func(device string) *formats.Pool {
 		i := slices.IndexFunc(pools, func(p formats.Pool) bool { return p.Device == device })
 		if i < 0 {
 			i, pools = len(pools), append(pools, formats.Pool{Device: device})
 		}
-		pools[i].Count += count
+		return &pools[i]
 	}
 	for i := range profile.Models {
 		for _, m := range profile.Models[i].Measurements {
-			if !slices.ContainsFunc(pools, func(p formats.Pool) bool { return p.Device == m.Device }) {
-				add(m.Device, 1)
-			}
+			p := poolOf(m.Device)
+			p.Count, p.MaxShares = modelsOn(profile, m.Device), max(p.MaxShares, m.Share)
 		}
 	}
-	for i := range profile.LLMs {
-		if in, isComplete := starterInstance(&profile.LLMs[i]); isComplete {
-			add(in.Device, in.TensorParallel)
+	for _, in := range starterInstances(profile.LLMs) {
+		if in != nil {
+			poolOf(in.Device).Count += in.TensorParallel
 		}
 	}
 	return pools
+}
+
+// modelsOn returns how many models were measured on a kind of device.
+func modelsOn(profile *formats.Profile, device string) int {
+	n := 0
+	for i := range profile.Models {
+		if slices.ContainsFunc(profile.Models[i].Measurements, func(m formats.Measurement) bool { return m.Device == device }) {
+			n++
+		}
+	}
+	return n
 }
 
 // clusterStarter returns a commented cluster document with the pools.
@@ -112,7 +130,7 @@ else its language models. They solve as they are. A file that is there stays as 
 				p.printAssumptions([]string{"models and devices: those of " + path})
 			}
 			written := []string{}
-			for _, s := range starterDocuments(profile) {
+			for _, s := range starterDocuments(profile, thisMachine()) {
 				_, err := os.Stat(s.name)
 				if err == nil && !force {
 					p.printNote("%s is there already; --force replaces it", s.name)

@@ -21,9 +21,14 @@ func planArgument(args []string) string {
 
 // readPlan reads a plan. An error is bad usage; if there is no file, it says how to make one.
 func readPlan(path string) (*formats.Plan, error) {
+	return readPlanOrHint(path, "plan solve --slo 200ms -o "+path+" makes one")
+}
+
+// readPlanOrHint reads a plan. An error is bad usage; if there is no file, it has the hint.
+func readPlanOrHint(path, hint string) (*formats.Plan, error) {
 	plan, err := formats.ReadPlan(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, usageErrorf("no plan %s\n  hint: plan solve --slo 200ms -o %s makes one", path, path)
+		return nil, usageErrorf("no plan %s\n  hint: %s", path, hint)
 	}
 	return plan, withCode(exitUsage, err)
 }

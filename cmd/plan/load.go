@@ -92,8 +92,11 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 	if err := o.checkFlags(); err != nil {
 		return err
 	}
-	plan, err := p.readPlan(o.plan)
+	plan, err := readPlanOrHint(o.plan, "models, SLOs and rates are those of the plan that the server executes: --plan FILE names it")
 	if err != nil {
+		return err
+	}
+	if err := p.typedFlags.checkKind(p.verb, plan.Kind); err != nil {
 		return err
 	}
 	// text has the lengths of prompts and answers for a plan of language models, and is nil for any other.

@@ -29,15 +29,19 @@ func printReport(p *printer, rep *formats.Report) error {
 	var rows [][]string
 	for _, m := range rep.Models {
 		row := []string{
-			m.Key().String(), formatRate(m.OfferedRPS), fmt.Sprint(m.Requests), formatPercent(m.Attainment), formatInterval(m.AttainmentCI), fmt.Sprint(m.Dropped),
-			fmt.Sprint(m.Late), formatRate(m.GoodputRPS), formatMillis(m.Latency.P50US.D()), formatMillis(m.Latency.P99US.D()), formatMillis(m.SLOUS.D()) + figureOf(&rep.TokenReport, m.Class),
+			m.Key().String(), formatRate(m.OfferedRPS), fmt.Sprint(m.Requests), formatAttainment(m.Counts), formatInterval(m.AttainmentCI), fmt.Sprint(m.Dropped),
+			fmt.Sprint(m.Late), formatRate(m.GoodputRPS), formatMillis(m.Latency.P50US.D()), formatMillis(m.Latency.P99US.D()), formatSLO(&m, &rep.TokenReport),
 		}
 		if m.MaxLoadFactor != nil {
 			row = append(row, fmt.Sprintf("%.2f", *m.MaxLoadFactor))
 		}
 		rows = append(rows, row)
 	}
-	header := []string{"model", "offered rps", "requests", "attainment", "95 % interval", "dropped", "late", "goodput", "p50 ms", "p99 ms", "SLO ms"}
+	if len(rep.Curve) > 0 { // of several loads
+		fmt.Fprintf(p.out, "at load %.4g:\n", rep.Load)
+	}
+	p50, p99 := latencyHeaders(rep)
+	header := []string{"model", "offered rps", "requests", "attainment", "95 % interval", "dropped", "late", "goodput", p50, p99, "SLO ms"}
 	if rep.MaxLoadFactor != nil {
 		header = append(header, "max load")
 	}
@@ -101,7 +105,7 @@ func printPlans(p *printer, plans []formats.PlanReport) error {
 	var rows [][]string
 	for i := range plans {
 		r := &plans[i]
-		rows = append(rows, []string{r.SHA256[:min(12, len(r.SHA256))], r.Kind, r.Policy, fmt.Sprintf("%.1f", r.StartUS.D().Seconds()), fmt.Sprintf("%.1f", r.DurationUS.D().Seconds()), fmt.Sprint(r.Requests), formatPercent(r.Attainment), fmt.Sprint(r.Dropped), fmt.Sprint(r.Late), formatRate(r.GoodputRPS), formatMillis(r.Latency.P99US.D())})
+		rows = append(rows, []string{r.SHA256[:min(12, len(r.SHA256))], r.Kind, r.Policy, fmt.Sprintf("%.1f", r.StartUS.D().Seconds()), fmt.Sprintf("%.1f", r.DurationUS.D().Seconds()), fmt.Sprint(r.Requests), formatAttainment(r.Counts), fmt.Sprint(r.Dropped), fmt.Sprint(r.Late), formatRate(r.GoodputRPS), formatMillis(r.Latency.P99US.D())})
 	}
 	return p.printTable("lllrrrrrrrr", []string{"plan", "kind", "policy", "from s", "for s", "requests", "attainment", "dropped", "late", "goodput", "p99 ms"}, rows)
 }
@@ -129,6 +133,7 @@ func printCurve(p *printer, curve []formats.LoadReport) error {
 	if len(curve) == 0 {
 		return nil
 	}
+	fmt.Fprintln(p.out, "requests in time at every load:")
 	header := []string{"load", "all"}
 	for _, m := range curve[0].Models {
 		header = append(header, formats.ModelClass{Model: m.Model, Class: m.Class}.String())
@@ -142,6 +147,14 @@ func printCurve(p *printer, curve []formats.LoadReport) error {
 		rows = append(rows, row)
 	}
 	return p.printTable(strings.Repeat("r", len(header)), header, rows)
+}
+
+// formatAttainment writes the share of the requests in time, or "-" if there were none.
+func formatAttainment(c formats.Counts) string {
+	if c.Requests == 0 {
+		return "-"
+	}
+	return formatPercent(c.Attainment)
 }
 
 func formatInterval(ci *[2]float64) string {

@@ -145,7 +145,7 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 	if err != nil {
 		return err
 	}
-	ranges, err := o.measuredRanges(&paths)
+	ranges, err := o.measuredRanges(p.typedFlags, &paths)
 	if err != nil {
 		return err
 	}

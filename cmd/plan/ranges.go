@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"inferplan/engine/ort"
@@ -21,8 +22,8 @@ const (
 
 // measuredRanges returns the ranges of neighbouring blocks that plan profile measures in one piece, by --ranges:
 // none, all, or those that the stages of --plan run. For the last, if paths is empty, it sets paths to the files of
-// the plan's models.
-func (o *profileOptions) measuredRanges(paths *[]string) (profiler.Ranges, error) {
+// the plan's models; blocks, batches and shares are those of the profile then, and flags of them are refused.
+func (o *profileOptions) measuredRanges(typed typedFlags, paths *[]string) (profiler.Ranges, error) {
 	switch {
 	case o.ranges != rangesNone && o.ranges != rangesAll && o.ranges != rangesUsed:
 		return profiler.Ranges{}, usageErrorf("--ranges %q: expected none, all or used", o.ranges)
@@ -34,6 +35,11 @@ func (o *profileOptions) measuredRanges(paths *[]string) (profiler.Ranges, error
 		return profiler.Ranges{}, nil
 	case o.plan == "":
 		return profiler.Ranges{}, usageErrorf("--ranges used: which plan uses them? Add --plan plan.json")
+	}
+	for _, name := range []string{"blocks", "batches", "shares", "cuts"} {
+		if value, ok := typed[name]; ok {
+			return profiler.Ranges{}, usageErrorf("--%s %s: found it beside --ranges used, which measures the blocks of a stage at the batches and shares that the profile holds\n  hint: leave it out, or measure more first, without --ranges used", name, strings.Trim(value, "[]"))
+		}
 	}
 	plan, err := readPlan(o.plan)
 	if err != nil {

@@ -154,19 +154,15 @@ func medianWarnings(names []string, reports []*formats.Report) (out []string) {
 func comparisonTable(names []string, reports []*formats.Report) pages.Table {
 	reference := reports[0]
 	var rows [][]string
-	row := func(label, name string, slo document.Micros, c formats.Counts, l formats.LatencySummary, rps float64, ref *formats.LatencySummary, refAtt float64) {
+	row := func(label, name, slo string, c formats.Counts, l formats.LatencySummary, rps float64, ref *formats.LatencySummary, refAtt float64) {
 		diff50, diff99, diffAtt := "", "", ""
 		if ref != nil {
 			diff50, diff99 = relativeTime(float64(l.P50US), float64(ref.P50US)), relativeTime(float64(l.P99US), float64(ref.P99US))
 			diffAtt = fmt.Sprintf("%+.2f pt", 100*(c.Attainment-refAtt))
 		}
-		target := ""
-		if slo > 0 {
-			target = formatMillis(slo.D())
-		}
 		rows = append(rows, []string{
-			label, name, formatRate(rps), fmt.Sprint(c.Requests), formatPercent(c.Attainment), diffAtt,
-			fmt.Sprint(c.Dropped), fmt.Sprint(c.Late), formatMillis(l.P50US.D()), diff50, formatMillis(l.P99US.D()), diff99, target,
+			label, name, formatRate(rps), fmt.Sprint(c.Requests), formatAttainment(c), diffAtt,
+			fmt.Sprint(c.Dropped), fmt.Sprint(c.Late), formatMillis(l.P50US.D()), diff50, formatMillis(l.P99US.D()), diff99, slo,
 		})
 	}
 
@@ -182,7 +178,7 @@ func comparisonTable(names []string, reports []*formats.Report) pages.Table {
 			for i := range r.Models {
 				offeredRate += r.Models[i].OfferedRPS
 			}
-			row(label, reportName(names[j]), 0, r.Counts, r.Latency, offeredRate, ref, reference.Attainment)
+			row(label, reportName(names[j]), "", r.Counts, r.Latency, offeredRate, ref, reference.Attainment)
 		}
 	}
 
@@ -195,16 +191,21 @@ func comparisonTable(names []string, reports []*formats.Report) pages.Table {
 			if x == nil {
 				continue
 			}
+			slo := ""
+			if x.SLOUS > 0 {
+				slo = formatSLO(x, &r.TokenReport)
+			}
 			if j > 0 && m != nil {
-				row(label, reportName(names[j]), x.SLOUS, x.Counts, x.Latency, x.OfferedRPS, &m.Latency, m.Attainment)
+				row(label, reportName(names[j]), slo, x.Counts, x.Latency, x.OfferedRPS, &m.Latency, m.Attainment)
 			} else {
-				row(label, reportName(names[j]), x.SLOUS, x.Counts, x.Latency, x.OfferedRPS, nil, 0)
+				row(label, reportName(names[j]), slo, x.Counts, x.Latency, x.OfferedRPS, nil, 0)
 			}
 			label = "" // the rows below are of the same model
 		}
 	}
+	p50, p99 := latencyHeaders(reports...)
 	return pages.Table{Align: "llrrrrrrrrrrr", Header: []string{
-		"model", "report", "offered rps", "requests", "attainment", "", "dropped", "late", "p50 ms", "", "p99 ms", "", "SLO ms",
+		"model", "report", "offered rps", "requests", "attainment", "", "dropped", "late", p50, "", p99, "", "SLO ms",
 	}, Rows: rows}
 }
 

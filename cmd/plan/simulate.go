@@ -223,7 +223,7 @@ func (o *simulateOptions) newScenario(p *printer, plan *formats.Plan) (*sim.Scen
 	if err := p.checkPolicy(o.policy, sc.Tables); err != nil {
 		return nil, err
 	}
-	if !o.hasArrivalFlags() {
+	if !o.hasArrivalFlags() && !o.findMaxLoad && o.loads == "" {
 		assumed = append(assumed, fmt.Sprintf("load: %g of the planned rate", o.load))
 	}
 	if _, err := policies.New(spec, sc.Tables); err != nil {

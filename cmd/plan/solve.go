@@ -387,7 +387,8 @@ func solveDocument(res *planner.Result) solveJSON {
 }
 
 // printPlan prints the closing tables. There is a row for each pipeline (copies of a model in stages on devices),
-// with rates in requests per second. path is the file of the plan.
+// with rates in requests per second, certified ones only if there are any: those of applications are not by model. path
+// is the file of the plan.
 func printPlan(p *printer, plan *formats.Plan, path string) error {
 	// Find the certified rate of each model.
 	certified := map[formats.ModelClass]formats.CertifiedModel{}
@@ -399,6 +400,7 @@ func printPlan(p *printer, plan *formats.Plan, path string) error {
 
 	// A row for every pipeline.
 	var rows [][]string
+	anyCertified := false
 	for d, m := range plan.Deployment {
 		promised := plan.PromiseFor(d)
 		for i, pl := range m.Pipelines {
@@ -406,7 +408,7 @@ func printPlan(p *printer, plan *formats.Plan, path string) error {
 			if i == 0 {
 				name, planned = m.Key().String(), formatRate(promised.RPS)
 				if c, ok := certified[m.Key()]; ok {
-					cert, p99 = formatRate(c.RPS), formatMillis(c.P99US.D())
+					cert, p99, anyCertified = formatRate(c.RPS), formatMillis(c.P99US.D()), true
 				} else {
 					cert, p99 = "-", "-"
 				}
@@ -425,8 +427,18 @@ func printPlan(p *printer, plan *formats.Plan, path string) error {
 	if len(rows) == 0 { // a kind that deploys no pipelines; printExplanation describes it
 		return printExplanation(p, plan, path)
 	}
-	err := p.printTable("llrlrrrrrr", []string{"model", "pipeline (blocks)", "batch", "devices", "rps", "planned rps", "certified rps", "service ms", "p99 ms", "SLO ms"}, rows)
-	if err != nil {
+	header := []string{"model", "pipeline (blocks)", "batch", "devices", "rps", "planned rps", "certified rps", "service ms", "p99 ms", "SLO ms"}
+	if !anyCertified {
+		const rateColumn, p99Column = 6, 8
+		withoutCertified := func(row []string) []string {
+			return slices.Delete(slices.Delete(row, p99Column, p99Column+1), rateColumn, rateColumn+1)
+		}
+		header = withoutCertified(header)
+		for i := range rows {
+			rows[i] = withoutCertified(rows[i])
+		}
+	}
+	if err := p.printTable("llrlrrrrrr", header, rows); err != nil {
 		return err
 	}
 	return printExplanation(p, plan, path)

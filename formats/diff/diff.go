@@ -22,7 +22,7 @@ const (
 type Change struct {
 	Section  string   `json:"section"`            // objective, models, pipelines, devices, policy, options, inputs, blocks, …
 	Kind     string   `json:"what"`               // added, removed, changed
-	Path     string   `json:"path"`               // model resnet50 rps
+	Path     string   `json:"path"`               // model resnet50 planned rps
 	Old      string   `json:"old,omitempty"`      // the old value as people read it, with its unit
 	New      string   `json:"new,omitempty"`      // the same on the other side
 	Relative *float64 `json:"relative,omitempty"` // (new - old) / old, if both are numbers and old is not 0

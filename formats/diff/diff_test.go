@@ -67,7 +67,7 @@ func TestPlansListEveryChange(t *testing.T) {
 	promised.Models = append(promised.Models[:1], formats.Served{Model: "new", RPS: 5})
 	b.Pools = append(b.Pools, formats.Pool{Device: "H100", Count: 1})
 	b.Pools[0].Count, b.Pools[1].NICEfficiency = 3, 0.5
-	b.Policy = formats.PolicySpec{Name: "reactive", Params: map[string]float64{"slack": 0.2, "wait": 1}}
+	b.Policy = formats.PolicySpec{Name: "reactive", Params: map[string]float64{"guard_share": 0.2, "wait": 1}}
 	if err := errors.Join(b.Options.Set("margin", 0.3), b.Options.Set("slo", document.SLO{Duration: 18 * time.Millisecond})); err != nil {
 		t.Fatal(err)
 	}
@@ -119,6 +119,36 @@ func TestChangesAreJudgedBetterOrWorse(t *testing.T) {
 	a.Objective.Name, b.Objective.Name, b.Objective.Value = "cost", "cost", 900
 	if r := diff.Plans(a, b, nil); r.Changes[0].Note != "better" {
 		t.Errorf("a lower cost: %+v", r.Changes)
+	}
+}
+
+// What simulated runs certified comes before the rates that were planned without queueing, and a plan without a
+// certificate is not compared by those in silence.
+func TestCertifiedRatesComeFirst(t *testing.T) {
+	certify := func(p *formats.Plan, rps float64) {
+		p.Certificate = &formats.Certificate{LoadFactor: 1, Models: []formats.CertifiedModel{{Model: "encnet", RPS: rps}}}
+	}
+	for name, c := range map[string]struct {
+		change             func(a, b *formats.Plan)
+		summary, firstPath string
+	}{
+		"both certified": {func(a, b *formats.Plan) { certify(a, 10); certify(b, 8) }, "certified 10 rps -> 8 rps (-20 %); 0 of 5 devices load other blocks; planned throughput +10 %", "certified encnet"},
+		"the first":      {func(a, b *formats.Plan) { certify(a, 10); b.Certificate = nil }, "only the first plan is certified; 0 of 5 devices load other blocks; planned throughput +10 %", "certificate"},
+		"the second":     {func(a, b *formats.Plan) { a.Certificate = nil; certify(b, 8) }, "only the second plan is certified; 0 of 5 devices load other blocks; planned throughput +10 %", "certificate"},
+		"none":           {func(a, b *formats.Plan) { a.Certificate, b.Certificate = nil, nil }, "0 of 5 devices load other blocks; planned throughput +10 %", "value"},
+		"values of two kinds": {func(a, b *formats.Plan) {
+			certify(a, 10)
+			certify(b, 8)
+			b.Objective.Basis = formats.BasisSimulation
+		}, "certified 10 rps -> 8 rps (-20 %); 0 of 5 devices load other blocks", "certified encnet"},
+	} {
+		a, b := plan(t), plan(t)
+		b.Objective.Value *= 1.1
+		c.change(a, b)
+		r := diff.Plans(a, b, nil)
+		if r.Summary != c.summary || r.Changes[0].Path != c.firstPath {
+			t.Errorf("%s: %q, first %q", name, r.Summary, r.Changes[0].Path)
+		}
 	}
 }
 
@@ -226,7 +256,7 @@ func TestSummaryCountsDevicesThatReload(t *testing.T) {
 	a, b := plan(t), plan(t)
 	b.Objective.Value *= 1.26
 	b.Deployment[0].Pipelines[0].Stages[0].Blocks[1], b.Deployment[0].Pipelines[0].Stages[1].Blocks[0] = 3, 3
-	if got, want := diff.Plans(a, b, nil).Summary, "4 of 5 devices load other blocks; throughput +26 %"; got != want {
+	if got, want := diff.Plans(a, b, nil).Summary, "4 of 5 devices load other blocks; planned throughput +26 %"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 

@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -33,11 +34,14 @@ func Plans(a, b *formats.Plan, section func(a, b *formats.Plan, r *Recorder)) *R
 	if r.addText("name", a.Objective.Name, b.Objective.Name); a.Objective.Name != b.Objective.Name {
 		better = neutral
 	}
+	r.addCertificate(a.Certificate, b.Certificate)
+	if r.addText("basis", basisText(a), basisText(b)); basisText(a) != basisText(b) {
+		better = neutral
+	}
 	r.addFigure("value", a.Objective.Value, b.Objective.Value, "", better)
 	r.addOptional("bound", a.Objective.Bound, b.Objective.Bound, "", neutral)
 	r.addShare("gap", a.Objective.Gap, b.Objective.Gap, lessIsBetter)
 	r.addText("stopped by", a.StoppedBy, b.StoppedBy)
-	r.addCertificate(a.Certificate, b.Certificate)
 
 	// What it deploys, where, and the part that only plans of this kind have.
 	r.addModels(a, b)
@@ -63,15 +67,18 @@ func Plans(a, b *formats.Plan, section func(a, b *formats.Plan, r *Recorder)) *R
 	return &r.Result
 }
 
+// basisText returns how the value of a plan's objective was found, as text.
+func basisText(p *formats.Plan) string { return cmp.Or(p.Objective.Basis, "rates without queueing") }
+
 // addCertificate records what changed between two plans' certificates: the load that simulated runs confirmed.
 // Either may be nil.
 func (r *Recorder) addCertificate(a, b *formats.Certificate) {
 	switch {
 	case a == nil && b == nil:
 	case b == nil:
-		r.addChange(Removed, "certificate", fmt.Sprintf("load factor %g", a.LoadFactor), "", nil, "")
+		r.addChange(Removed, "certificate", fmt.Sprintf("load factor %g", a.LoadFactor), "", nil, "rates of the second plan are planned, and not certified")
 	case a == nil:
-		r.addChange(Added, "certificate", "", fmt.Sprintf("load factor %g", b.LoadFactor), nil, "")
+		r.addChange(Added, "certificate", "", fmt.Sprintf("load factor %g", b.LoadFactor), nil, "rates of the first plan are planned, and not certified")
 	default:
 		r.addFigure("certified load factor", a.LoadFactor, b.LoadFactor, "", moreIsBetter)
 		for n, p := range commonNames(a.Models, b.Models, func(m *formats.CertifiedModel) string { return m.Key().String() }) {
@@ -89,7 +96,7 @@ func (r *Recorder) addModels(a, b *formats.Plan) {
 	rate := func(m *formats.Deployed) string { return figureText(m.RPS(), "rps") }
 	eachPair(r, "models", a.Deployment, b.Deployment, modelName, "model ", rate, func(_ string, x, y *formats.Deployed) {
 		path, oldModel, newModel := modelName(x)+" ", promiseText(a, x), promiseText(b, y)
-		r.addFigure(path+"rps", oldModel.RPS, newModel.RPS, "rps", moreIsBetter)
+		r.addFigure(path+"planned rps", oldModel.RPS, newModel.RPS, "rps", moreIsBetter)
 		r.addTime(path+"latency", slowest(x), slowest(y), lessIsBetter)
 		r.addTime(path+"slo", oldModel.SLOUS, newModel.SLOUS, neutral)
 		r.addTime(path+"margin", oldModel.MarginUS, newModel.MarginUS, neutral)

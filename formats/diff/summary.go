@@ -12,13 +12,23 @@ import (
 // planChanges are the changes of one comparison.
 type planChanges []Change
 
-// summary returns on one line what a switch from plan a to plan b means: pipelines, devices that have to load
-// other blocks, the objective, and what the planner was asked differently.
+// summary returns on one line what a switch from plan a to plan b means: the rate that simulated runs certified of all
+// models, pipelines, devices that have to load other blocks, the objective if it was found in the same way, and what
+// the planner was asked differently.
 func (list planChanges) summary(a, b *formats.Plan) string {
 	if len(list) == 0 {
 		return ""
 	}
 	var parts []string
+	switch x, y := certifiedRate(a), certifiedRate(b); {
+	case x == nil && y == nil:
+	case x == nil:
+		parts = append(parts, "only the second plan is certified")
+	case y == nil:
+		parts = append(parts, "only the first plan is certified")
+	case *x != *y && *x > 0:
+		parts = append(parts, fmt.Sprintf("certified %s -> %s (%s)", figureText(*x, "rps"), figureText(*y, "rps"), percent((*y-*x) / *x)))
+	}
 	if added, removed := list.countChanges("pipelines", Added), list.countChanges("pipelines", Removed); added+removed > 0 {
 		parts = append(parts, fmt.Sprintf("%s added, %d removed", plural(added, "pipeline"), removed))
 	}
@@ -29,13 +39,30 @@ func (list planChanges) summary(a, b *formats.Plan) string {
 		}
 		parts = append(parts, text)
 	}
-	if x, y := a.Objective, b.Objective; x.Name == y.Name && x.Value != y.Value && x.Value != 0 {
-		parts = append(parts, fmt.Sprintf("%s %s", y.Name, percent((y.Value-x.Value)/x.Value)))
+	if x, y := a.Objective, b.Objective; x.Name == y.Name && x.Basis == y.Basis && x.Value != y.Value && x.Value != 0 {
+		name := y.Name
+		if y.Basis != formats.BasisSimulation {
+			name = "planned " + name
+		}
+		parts = append(parts, fmt.Sprintf("%s %s", name, percent((y.Value-x.Value)/x.Value)))
 	}
 	if changedInputs := append(list.contents(), list.names("options", "devices", "arrivals")...); len(changedInputs) > 0 {
 		parts = append(parts, "asked with another "+strings.Join(changedInputs, ", "))
 	}
 	return strings.Join(parts, "; ")
+}
+
+// certifiedRate returns the rate of all models together that simulated runs of a plan certified, or nil without a
+// certificate.
+func certifiedRate(p *formats.Plan) *float64 {
+	if p.Certificate == nil {
+		return nil
+	}
+	sum := 0.0
+	for i := range p.Certificate.Models {
+		sum += p.Certificate.Models[i].RPS
+	}
+	return &sum
 }
 
 // countChanges returns how many changes of one kind, such as Added, a section has.

@@ -91,7 +91,7 @@ func TestClassesAreCheckedEach(t *testing.T) {
 	models := slices.Clone(formats.PoolOf(plan).Models)
 	other.Section = &formats.PoolPlan{Models: models}
 	models[1].RPS++
-	if lines := planner.Diff(plan, &other).Lines(); len(lines) != 3 || lines[0] != "0 of 6 devices load other blocks" || !strings.HasPrefix(lines[2], "  ~ resnet/batch rps: ") {
+	if lines := planner.Diff(plan, &other).Lines(); len(lines) != 3 || lines[0] != "0 of 6 devices load other blocks" || !strings.HasPrefix(lines[2], "  ~ resnet/batch planned rps: ") {
 		t.Errorf("%q", lines)
 	}
 	other.Objective.Value = models[0].RPS / models[0].Weight

@@ -589,11 +589,22 @@ func (t *tuner) writeBound(result *kind.Result) {
 	certify.StateValue(result, sense, t.planBound, t.boundScope, t.p.Values.Number("gap"))
 }
 
-// attemptSummary returns a text, for the plan's assumptions, that lists the settings that were tried, what each of them sustained, and
-// the margin that was chosen.
+// maxReported is the number of attempts that the plan's assumptions list.
+const maxReported = 3
+
+// attemptSummary returns a text, for the plan's assumptions, with the margin that was chosen, and at most maxReported of the settings
+// that were tried, with what their plans sustained: the chosen one, and those that sustain the most.
 func (t *tuner) attemptSummary() string {
 	var parts []string
-	for _, tried := range t.attempts {
+	reported := slices.Clone(t.attempts)
+	rank := func(a *attempt) float64 {
+		if a == t.bestAttempt {
+			return math.Inf(1)
+		}
+		return a.trialRate // NaN, if it was not tried, is below all numbers
+	}
+	slices.SortStableFunc(reported, func(first, second *attempt) int { return cmp.Compare(rank(second), rank(first)) })
+	for _, tried := range reported[:min(len(reported), maxReported)] {
 		text := tried.setting.reserve.String()
 		if tried.setting.maxBatch != t.p.Values.WholeNumber("max-batch") {
 			text += fmt.Sprintf(" with batches up to %d", tried.setting.maxBatch)
@@ -614,5 +625,9 @@ func (t *tuner) attemptSummary() string {
 	if t.bestAttempt == nil {
 		return strings.Join(parts, ", ")
 	}
-	return fmt.Sprintf("%s chosen by simulation (short runs): %s", t.bestAttempt.setting.reserve, strings.Join(parts, ", "))
+	text := fmt.Sprintf("%s chosen by simulation (short runs): %s", t.bestAttempt.setting.reserve, strings.Join(parts, ", "))
+	if others := len(t.attempts) - len(parts); others > 0 {
+		text += fmt.Sprintf("; %d others are not better", others)
+	}
+	return text
 }

@@ -37,7 +37,7 @@ func (r *SolveRun) noteRateTimes(plan *formats.Plan) {
 			add(&withoutMeans, name)
 			continue
 		} else if excess := float64(s.MeanUS[n-1])/float64(s.InferUS[n-1]) - 1; excess > minDisturbance {
-			add(&disturbedRuns, fmt.Sprintf("%s %.0f %%", name, 100*excess))
+			add(&disturbedRuns, fmt.Sprintf("%s by %.0f %%", name, 100*excess))
 			maxExcess = max(maxExcess, excess)
 		}
 		add(&withMeans, name)
@@ -57,7 +57,7 @@ func (r *SolveRun) noteRateTimes(plan *formats.Plan) {
 		r.Assume("times of batches that were not measured are on the line between those that were (estimated): %s; plan profile --batches measures them", strings.Join(interpolated, "; "))
 	}
 	if len(disturbedRuns) > 0 {
-		r.Warn("other work disturbed the profile: on average runs take longer than undisturbed, and rates count on that: %s; undisturbed the devices would carry up to %.0f %% more", strings.Join(disturbedRuns, ", "), 100*maxExcess)
+		r.Warn("other work disturbed the profile: the mean time of a run is above the median (%s). Rates count on the mean; an undisturbed machine would carry up to %.0f %% more", strings.Join(disturbedRuns, ", "), 100*maxExcess)
 	}
 }
 

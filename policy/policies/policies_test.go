@@ -3,6 +3,7 @@ package policies_test
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -104,5 +105,31 @@ func TestInstancesOfSeveralSizes(t *testing.T) {
 	q.Estimates = append(q.Estimates, slow)
 	if got := refused(); got != "<nil>" {
 		t.Error(got)
+	}
+}
+
+// Plans that every later version must read run under the policy that they name, with its parameters. That of language
+// models has instances of two sizes, so that it shows every field, and no estimate is for both.
+func TestKeptPlansRun(t *testing.T) {
+	files, err := filepath.Glob("../../testdata/compat/plan*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	for _, path := range files {
+		plan, err := formats.ReadPlan(path)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if plan.Kind == formats.PlanQueue {
+			continue
+		}
+		tables, err := policies.Compile(plan)
+		if err == nil {
+			_, err = policies.New(plan.Policy, tables)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
 	}
 }

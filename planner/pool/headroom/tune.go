@@ -31,7 +31,7 @@ const (
 	certifyBudget    = 3_000_000 // work of certifying at --effort 1, about as much
 	minTrials        = 4         // trials that are made in any case
 	maxTrials        = 24        // most trials of neighbours whose plan no earlier trial had, however little work they are
-	maxReported      = 8         // attempts that the plan's assumptions list
+	maxReported      = 3         // attempts that the plan's assumptions list
 	maxRebalances    = 2         // plans made for what the models sustained
 	trialGap         = 0.03      // gap at which the search for the plan of a setting stops
 	minRateGain      = 0.005     // relative gain in sustained rate for which the search goes on
