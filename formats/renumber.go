@@ -74,6 +74,18 @@ func (s *Stage) Devices() iter.Seq[int] {
 	}
 }
 
+// RunsOn reports whether a stage of a deployed model has a replica on a device.
+func (d *Deployed) RunsOn(device string, number int) bool {
+	for s := range d.stagesOn(device) {
+		for n := range s.Devices() {
+			if n == number {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // replicaOrder returns the order of a pipeline's replicas (chains of one device per stage) under other numbers of
 // devices: the present index of each. ok is false if the new order of the devices pairs them otherwise.
 func (l *Pipeline) replicaOrder(newNumber func(s *Stage, device int) int) (order []int, ok bool) {

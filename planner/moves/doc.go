@@ -12,4 +12,5 @@
 //	running.go   what the plan that runs must have in common with the problem
 //	match.go     the assignment of new contents to devices that run
 //	renumber.go  the numbers, and the moves that remain
+//	choose.go    which of several plans is taken
 package moves
