@@ -54,13 +54,13 @@ func (c DeviceContent) Covers(o DeviceContent) bool {
 	return !slices.ContainsFunc(o, func(part HeldPart) bool { return !c.holds(&part) })
 }
 
-// String returns the parts with commas between them. It is empty for an idle device.
+// String returns the parts with a plus between them. It is empty for an idle device.
 func (c DeviceContent) String() string {
 	texts := make([]string, len(c))
 	for i := range c {
 		texts[i] = c[i].String()
 	}
-	return strings.Join(texts, ", ")
+	return strings.Join(texts, " + ")
 }
 
 // residentSection is the section of a plan whose devices hold other models at the start than those that may run there.

@@ -74,6 +74,14 @@ func (s *Stage) Devices() iter.Seq[int] {
 	}
 }
 
+// DevicesBelow returns how many devices of the stage have a number below a limit.
+func (s *Stage) DevicesBelow(limit int) (count int) {
+	for _, g := range s.Placement {
+		count += max(0, min(g.DeviceCount(), limit-g.FirstDevice))
+	}
+	return count
+}
+
 // RunsOn reports whether a stage of a deployed model has a replica on a device.
 func (d *Deployed) RunsOn(device string, number int) bool {
 	for s := range d.stagesOn(device) {

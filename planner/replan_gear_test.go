@@ -1,52 +1,85 @@
 package planner
 
 import (
+	"strings"
 	"testing"
 
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/solver/highs"
 )
 
-// tightFamily is threeSizes on devices that hold two of the three models each.
+// tightFamily is threeSizes with few samples, on devices that hold two of the three models each.
 func tightFamily(devices int, maxRate float64) Inputs {
 	in := threeSizes(devices)
 	in.Cluster.Pools[0].Memory = document.Bytes(4000)
-	formats.CascadeOf(in.Workload).QPS.Max = maxRate
+	r := &in.Profile.Records[0]
+	for i := range r.Models {
+		r.Models[i].Certainty, r.Models[i].Correct = r.Models[i].Certainty[:400], r.Models[i].Correct[:400]
+	}
+	r.Samples, r.PlanningSamples = 400, 400
+	cascade := formats.CascadeOf(in.Workload)
+	cascade.Grid, cascade.QPS = 4, formats.CascadeQPS{Max: maxRate, Ranges: 2, Distribution: "uniform"}
 	return in
 }
 
-// A cascade that runs goes on where it can: other rates move few devices, none moves where none may, and the new plan is no
-// worse than what runs.
-func TestSolveFromGear(t *testing.T) {
-	before := mustSolve(t, tightFamily(6, 3000), Options{}).Plan
+// A cascade that runs goes on where it can: nothing moves if nothing changed or if rates are lower, at higher rates no more
+// devices move than may, and the more may, the better is the plan. If none may and what runs does not hold the rates, there is
+// none.
+func TestCascadeGoesOnWhereItCan(t *testing.T) {
+	before := mustSolve(t, tightFamily(4, 6000), Options{}).Plan
+	solve := func(devices int, rate, maxMoved float64) (*Result, error) {
+		in := tightFamily(devices, rate)
+		in.RunningPlan = before
+		var opt Options
+		opt.Set("max-moved", maxMoved)
+		opt.Set("gap", .001)
+		return Solve(t.Context(), in, opt, highs.Solver{}, nil)
+	}
 	for _, c := range []struct {
-		name     string
-		rate     float64
-		devices  int
-		maxMoved float64
-		most     int
-	}{
-		{"nothing changed", 3000, 6, 1, 0},
-		{"none may move", 9000, 6, 0, 0},
-		{"one may move", 9000, 6, 0.2, 1},
-		{"all may move", 9000, 6, 1, 6},
-		{"lower rates", 1000, 6, 1, 6},
-		{"a device less", 3000, 5, 0.2, 1},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			fresh := mustSolve(t, tightFamily(c.devices, c.rate), Options{}).Plan
-			in := tightFamily(c.devices, c.rate)
-			in.RunningPlan = before
-			var opt Options
-			opt.Set("max-moved", c.maxMoved)
-			got := mustSolve(t, in, opt).Plan
-			t.Logf("%d of %d devices move: value %v, made anew %v, running %v; %v; %v", got.Replan.MovedGPUs, got.Replan.GPUs, got.Objective.Value, fresh.Objective.Value, got.Replan.RunningValue, got.Replan.Moves, got.Assumptions)
-			if v := got.Replan.RunningValue; v != nil {
-				t.Log(*v)
-			}
-			if got.Replan.MovedGPUs > c.most {
-				t.Fatalf("moves %+v, expected at most %d devices", got.Replan, c.most)
-			}
-		})
+		name    string
+		devices int
+		rate    float64
+	}{{"nothing changed", 4, 6000}, {"lower rates", 4, 1000}, {"a device less", 3, 1000}} {
+		res, err := solve(c.devices, c.rate, 1)
+		if err != nil {
+			t.Fatal(c.name, err)
+		}
+		if r := res.Plan.Replan; r.MovedGPUs != 0 || r.GPUs != c.devices || r.RunningValue == nil || res.Plan.Objective.Value < *r.RunningValue {
+			t.Errorf("%s: %+v", c.name, r)
+		}
+	}
+
+	// Higher rates.
+	if _, err := solve(4, 9000, 0); err == nil || !strings.Contains(err.Error(), "at most 0 of 4 devices; the best one does so on") {
+		t.Errorf("none may move: %v", err)
+	}
+	value := 0.0
+	for _, maxMoved := range []float64{.25, 1} {
+		res, err := solve(4, 9000, maxMoved)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := res.Plan.Replan; r.MovedGPUs < 1 || float64(r.MovedGPUs) > 4*maxMoved || r.RunningValue != nil || !(res.Plan.Objective.Value > value) {
+			t.Errorf("at most %v move: %+v with a value of %v after %v", maxMoved, r, res.Plan.Objective.Value, value)
+		}
+		value = res.Plan.Objective.Value
+	}
+}
+
+// The latency is minimised near what runs, too, by the latency that this has today.
+func TestLatencyOfARunningCascade(t *testing.T) {
+	problem := func(rate float64) Inputs {
+		in := tightFamily(2, rate)
+		formats.CascadeOf(in.Workload).SLO = formats.CascadeSLO{Accuracy: .75}
+		return in
+	}
+	in := problem(300)
+	in.RunningPlan = mustSolve(t, problem(200), Options{}).Plan
+	var opt Options
+	opt.Set("max-moved", 0.0)
+	got := mustSolve(t, in, opt).Plan
+	if r := got.Replan; r.MovedGPUs != 0 || r.RunningValue == nil || got.Objective.Value > *r.RunningValue || got.Objective.Value < *got.Objective.Bound {
+		t.Errorf("%+v after a running plan: %+v", got.Objective, r)
 	}
 }

@@ -19,19 +19,22 @@ func CheckRunning(p *kind.Problem, kindName string, models []string) error {
 	if running.Kind != kindName {
 		return p.FieldError("running", "kind", running.Kind, kindName, "the workload asks for a plan of kind "+kindName+": start from a plan of that kind, or leave out --from")
 	}
-	devices := document.Map(running.Pools, func(q *formats.Pool) string { return q.Device })
-	var clusterDevices []string
 	if p.Cluster != nil {
-		clusterDevices = document.Map(p.Cluster.Pools, func(q *formats.Pool) string { return q.Device })
-	}
-	if !slices.ContainsFunc(devices, func(d string) bool { return slices.Contains(clusterDevices, d) }) {
-		return p.FieldError("running", "pools", "devices of kind "+strings.Join(devices, ", "), "one of those of "+p.FileName("cluster")+": "+strings.Join(clusterDevices, ", "), "start from a plan for these devices, or leave out --from")
+		devices, clusterDevices := kindsOf(running.Pools), kindsOf(p.Cluster.Pools)
+		if !slices.ContainsFunc(devices, func(d string) bool { return slices.Contains(clusterDevices, d) }) {
+			return p.FieldError("running", "pools", "devices of kind "+strings.Join(devices, ", "), "one of those of "+p.FileName("cluster")+": "+strings.Join(clusterDevices, ", "), "start from a plan for these devices, or leave out --from")
+		}
 	}
 	deployed := document.Map(running.Deployment, func(d *formats.Deployed) string { return d.Model })
 	if !slices.ContainsFunc(deployed, func(m string) bool { return slices.Contains(models, m) }) {
 		return p.FieldError("running", "deployment", "the models "+strings.Join(deployed, ", "), "one of those that "+p.FileName("workload")+" asks for: "+strings.Join(models, ", "), "start from a plan for these models, or leave out --from")
 	}
 	return nil
+}
+
+// kindsOf returns the kinds of the devices of some pools.
+func kindsOf(pools []formats.Pool) []string {
+	return document.Map(pools, func(q *formats.Pool) string { return q.Device })
 }
 
 // MaxDevices returns the number of devices, of those of some pools, that the option max-moved allows to move.

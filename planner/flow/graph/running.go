@@ -83,15 +83,6 @@ func (r *resolvedProblem) runningResult() (*solveResult, *kind.InfeasibleError) 
 	if err != nil {
 		return nil, refuse("%v", err)
 	}
-	for k := range p.pools {
-		devices := 0
-		for u := range s.devices {
-			devices += s.devices[u][k]
-		}
-		if devices > p.pools[k].count {
-			return nil, refuse("it has %d devices of kind %s, and the cluster %d", devices, p.pools[k].kind, p.pools[k].count)
-		}
-	}
 	if s.timeShares != nil {
 		s.fillSharedTime(p)
 	}
@@ -101,6 +92,9 @@ func (r *resolvedProblem) runningResult() (*solveResult, *kind.InfeasibleError) 
 
 	// Its value.
 	result := &solveResult{solution: s, problem: p, value: p.rateFactor(s)}
+	if result.value == 0 {
+		return nil, refuse("no device is left of one of its modules")
+	}
 	if r.objective != "throughput" {
 		if result.value < 1-1e-9 {
 			return nil, refuse("it carries %s of the rates", kind.FormatPercent(result.value))

@@ -75,7 +75,8 @@ func (r *resolvedProblem) withSolution(basePlan *formats.Plan, s *solution) *for
 }
 
 // solutionOf returns a plan in the numbers of the problem that it was made for: the choice of a model for each module, and by model its
-// level (a limit on batch times) and devices. If the problem does not have these, it returns an error.
+// level (a limit on batch times) and devices, without those that the cluster no longer has. If the problem does not have these, it returns
+// an error.
 func (r *resolvedProblem) solutionOf(plan *formats.Plan) (*solution, error) {
 	p, f := r.problem, formats.FlowOf(plan)
 	s := p.newSolution()
@@ -108,7 +109,7 @@ func (r *resolvedProblem) solutionOf(plan *formats.Plan) (*solution, error) {
 		for _, x := range d.Pipelines {
 			k := p.poolIndex(x.Stages[0].Device)
 			if !p.isTimeShared(u, s.level[u], k) {
-				s.devices[u][k] = int(x.Stages[0].GPUs)
+				s.devices[u][k] = x.Stages[0].DevicesBelow(p.pools[k].count)
 				continue
 			}
 			if s.timeShares == nil {
