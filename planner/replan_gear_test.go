@@ -28,12 +28,12 @@ func tightFamily(devices int, maxRate float64) Inputs {
 // none.
 func TestCascadeGoesOnWhereItCan(t *testing.T) {
 	before := mustSolve(t, tightFamily(4, 6000), Options{}).Plan
-	solve := func(devices int, rate, maxMoved float64) (*Result, error) {
+	solve := func(devices int, rate, maxMoved, gap float64) (*Result, error) {
 		in := tightFamily(devices, rate)
 		in.RunningPlan = before
 		var opt Options
 		opt.Set("max-moved", maxMoved)
-		opt.Set("gap", .001)
+		opt.Set("gap", gap)
 		return Solve(t.Context(), in, opt, highs.Solver{}, nil)
 	}
 	for _, c := range []struct {
@@ -41,7 +41,7 @@ func TestCascadeGoesOnWhereItCan(t *testing.T) {
 		devices int
 		rate    float64
 	}{{"nothing changed", 4, 6000}, {"lower rates", 4, 1000}, {"a device less", 3, 1000}} {
-		res, err := solve(c.devices, c.rate, 1)
+		res, err := solve(c.devices, c.rate, 1, .02)
 		if err != nil {
 			t.Fatal(c.name, err)
 		}
@@ -51,12 +51,12 @@ func TestCascadeGoesOnWhereItCan(t *testing.T) {
 	}
 
 	// Higher rates.
-	if _, err := solve(4, 9000, 0); err == nil || !strings.Contains(err.Error(), "at most 0 of 4 devices; the best one does so on") {
+	if _, err := solve(4, 9000, 0, .001); err == nil || !strings.Contains(err.Error(), "at most 0 of 4 devices; the best one does so on") {
 		t.Errorf("none may move: %v", err)
 	}
 	value := 0.0
 	for _, maxMoved := range []float64{.25, 1} {
-		res, err := solve(4, 9000, maxMoved)
+		res, err := solve(4, 9000, maxMoved, .001)
 		if err != nil {
 			t.Fatal(err)
 		}
