@@ -8,24 +8,24 @@ import (
 
 // HeldPart is a part of a model that a device holds at the start of a plan.
 type HeldPart struct {
-	Model  string
-	SHA256 string // digest of the model file; empty if it is not known
-	Blocks [2]int // [first, last)
-	Whole  bool   // Blocks are all of the model
-	Share  int    // v of the 1/v of the device that a replica has
+	Model      string
+	SHA256     string // digest of the model file; empty if it is not known
+	Blocks     [2]int // [first, last)
+	WholeModel bool   //  Blocks are all of the model
+	Share      int    // v of the 1/v of the device that a replica has
 }
 
 // Equals reports whether two parts are the same, so that a device which holds one need not load the other. A digest that
 // is not known equals any.
 func (h *HeldPart) Equals(o *HeldPart) bool {
 	sameFile := h.SHA256 == o.SHA256 || h.SHA256 == "" || o.SHA256 == ""
-	return h.Model == o.Model && h.Blocks == o.Blocks && h.Whole == o.Whole && h.Share == o.Share && sameFile
+	return h.Model == o.Model && h.Blocks == o.Blocks && h.WholeModel == o.WholeModel && h.Share == o.Share && sameFile
 }
 
 // String returns the part as people read it, such as "resnet50 [0,5)" or, for a quarter of a device, "bert at 1/4".
 func (h *HeldPart) String() string {
 	text := h.Model
-	if !h.Whole {
+	if !h.WholeModel {
 		text += fmt.Sprintf(" [%d,%d)", h.Blocks[0], h.Blocks[1])
 	}
 	if h.Share > 1 {
@@ -34,7 +34,7 @@ func (h *HeldPart) String() string {
 	return text
 }
 
-// DeviceContent is what a device holds, in the order of the parts' texts, each part once.
+// DeviceContent lists the parts that a device holds, in the order of their texts, each once.
 type DeviceContent []HeldPart
 
 // add adds a part, unless the device holds it already.
@@ -85,7 +85,7 @@ func (d *Plan) HeldByDevice() [][]DeviceContent {
 				m := &d.Deployment[i]
 				for _, number := range residents[i] {
 					if k, n, ok := d.poolDevice(number); ok {
-						held[k][n].add(HeldPart{Model: m.Model, SHA256: m.SHA256, Blocks: [2]int{0, m.NumBlocks}, Whole: true, Share: 1})
+						held[k][n].add(HeldPart{Model: m.Model, SHA256: m.SHA256, Blocks: [2]int{0, m.NumBlocks}, WholeModel: true, Share: 1})
 					}
 				}
 			}
@@ -98,7 +98,7 @@ func (d *Plan) HeldByDevice() [][]DeviceContent {
 		k := slices.IndexFunc(d.Pools, func(p Pool) bool { return p.Device == s.Device })
 		for n := range s.Devices() {
 			if k >= 0 && n >= 0 && n < len(held[k]) {
-				held[k][n].add(HeldPart{Model: s.Deployed.Model, SHA256: s.Deployed.SHA256, Blocks: s.Blocks, Whole: s.Blocks == [2]int{0, s.Deployed.NumBlocks}, Share: max(s.Share, 1)})
+				held[k][n].add(HeldPart{Model: s.Deployed.Model, SHA256: s.Deployed.SHA256, Blocks: s.Blocks, WholeModel: s.Blocks == [2]int{0, s.Deployed.NumBlocks}, Share: max(s.Share, 1)})
 			}
 		}
 	}

@@ -27,31 +27,31 @@ func checkRunning(p *kind.Problem) error {
 
 // runningCascade is the plan that runs, in the numbers of the problem.
 type runningCascade struct {
-	workload *resolvedWorkload
-	plan     *formats.Plan
-	section  *formats.GearPlan
-	held     [][]cascades.RunningDevices // by kind and device, each with a count of 1
+	workload     *resolvedWorkload
+	plan         *formats.Plan
+	section      *formats.GearPlan
+	heldByDevice [][]cascades.RunningDevices // by kind and device, each with a count of 1
 }
 
 // readRunning returns the plan that runs. A model that the profile no longer has as it was (another model file, other
 // blocks) counts as one that no device holds, which is stated as an assumption.
 func (f *resolvedWorkload) readRunning() *runningCascade {
 	r := &runningCascade{workload: f, plan: f.input.RunningPlan, section: formats.GearOf(f.input.RunningPlan)}
-	heldByDevice := r.plan.HeldByDevice()
+	contents := r.plan.HeldByDevice()
 	for k := range f.pools {
-		r.held = append(r.held, make([]cascades.RunningDevices, f.pools[k].Count))
+		r.heldByDevice = append(r.heldByDevice, make([]cascades.RunningDevices, f.pools[k].Count))
 		pool := slices.IndexFunc(r.plan.Pools, func(p formats.Pool) bool { return p.Device == f.pools[k].Device })
-		for n := range r.held[k] {
-			held := &r.held[k][n]
+		for n := range r.heldByDevice[k] {
+			held := &r.heldByDevice[k][n]
 			held.Kind, held.Count = k, 1
-			if pool < 0 || n >= len(heldByDevice[pool]) {
+			if pool < 0 || n >= len(contents[pool]) {
 				continue
 			}
-			for _, part := range heldByDevice[pool][n] {
+			for _, part := range contents[pool][n] {
 				m := f.unchangedModel(part.Model)
 				switch {
 				case m < 0:
-				case part.Whole:
+				case part.WholeModel:
 					held.ModelSet |= 1 << m
 				default:
 					held.Stages = append(held.Stages, cascades.RunningStage{Model: m, FirstBlock: part.Blocks[0], EndBlock: part.Blocks[1]})
@@ -88,9 +88,9 @@ func isEqual(a, b *cascades.RunningDevices) bool {
 
 // devices returns what devices hold, those of one kind that hold the same together. Idle devices are left out.
 func (r *runningCascade) devices() (list []cascades.RunningDevices) {
-	for k := range r.held {
-		for n := range r.held[k] {
-			held := &r.held[k][n]
+	for k := range r.heldByDevice {
+		for n := range r.heldByDevice[k] {
+			held := &r.heldByDevice[k][n]
 			if held.ModelSet == 0 && len(held.Stages) == 0 {
 				continue
 			}
@@ -235,9 +235,9 @@ type runningReplica struct {
 // cannot be expressed, it returns the reason.
 func (r *runningCascade) asPlan(p *cascades.Problem) (plan *trials.Plan, reason string) {
 	plan = &trials.Plan{Problem: p}
-	for k := range r.held {
-		for n := range r.held[k] {
-			held := &r.held[k][n]
+	for k := range r.heldByDevice {
+		for n := range r.heldByDevice[k] {
+			held := &r.heldByDevice[k][n]
 			if last := len(plan.Configs) - 1; n > 0 && plan.Configs[last].ModelSet == held.ModelSet {
 				plan.Configs[last].Count++
 				continue
@@ -311,7 +311,7 @@ func (r *runningCascade) placeChain(chains []*planspace.Chain, m int, l *formats
 		for i := range chain.Stages {
 			s := &l.Stages[i]
 			devices := slices.Sorted(s.Devices())
-			isSame = isSame && chain.Stages[i].Kind == r.kindOf(s.Device) && s.Blocks == [2]int{chain.Stages[i].FirstBlock, chain.Stages[i].EndBlock} && devices[len(devices)-1] < len(r.held[chain.Stages[i].Kind])
+			isSame = isSame && chain.Stages[i].Kind == r.kindOf(s.Device) && s.Blocks == [2]int{chain.Stages[i].FirstBlock, chain.Stages[i].EndBlock} && devices[len(devices)-1] < len(r.heldByDevice[chain.Stages[i].Kind])
 			placed.Devices = append(placed.Devices, devices)
 		}
 		if isSame {

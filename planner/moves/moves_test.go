@@ -14,7 +14,7 @@ import (
 func contentOf(set int) (content formats.DeviceContent) {
 	for m := range 3 {
 		if set&(1<<m) != 0 {
-			content = append(content, formats.HeldPart{Model: string(rune('a' + m)), Whole: true, Share: 1})
+			content = append(content, formats.HeldPart{Model: string(rune('a' + m)), WholeModel: true, Share: 1})
 		}
 	}
 	return content

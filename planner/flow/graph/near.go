@@ -13,8 +13,8 @@ import (
 	"inferplan/solver/milp"
 )
 
-// nearQuery limits the devices that a solution of the program may move, of those that run.
-type nearQuery struct {
+// moveLimits limit the devices that a solution of the program may move, of those that run.
+type moveLimits struct {
 	classes  []runningClass
 	maxMoved int
 }
@@ -28,7 +28,7 @@ type nearQuery struct {
 //
 // where x_uk says whether model u takes turns on pool k, and y_ulk is its part of the time. The models that take turns are on
 // all devices that no model has to itself: Σ_u m_uk + G_k ≥ N_k x_uk.
-func (x *program) addMoves(near *nearQuery) {
+func (x *program) addMoves(near *moveLimits) {
 	moved := x.m.AddLE("moved", float64(near.maxMoved))
 	classRows := make([]milp.Row, len(near.classes))
 	for c := range near.classes {
@@ -127,10 +127,10 @@ func (x *program) addTurnTakers(k int) []milp.Var {
 // nearPlanner searches a plan that starts from the one that runs.
 type nearPlanner struct {
 	*resolvedProblem
-	search       *planSearch
-	anew, before *solveResult // the best plan of all, and the one that runs; nil if that has no value
-	chooser      *moves.Chooser
-	results      map[*kind.Outcome]*solveResult // by candidate
+	search                     *planSearch
+	freshResult, currentResult *solveResult // the best plan of all, and the one that runs; nil if that has no value
+	chooser                    *moves.Chooser
+	results                    map[*kind.Outcome]*solveResult // by candidate
 }
 
 // outcomeNear returns the outcome of a plan that starts from the one that runs, which moves at most the share of the devices
@@ -141,13 +141,13 @@ type nearPlanner struct {
 func (r *resolvedProblem) outcomeNear(ctx context.Context, s *planSearch, anew *solveResult) (*kind.Outcome, error) {
 	silent := *r
 	silent.run = kind.NewRun(nil) // what candidates assume is not yet that of the plan
-	n := &nearPlanner{resolvedProblem: &silent, search: s, anew: anew, results: map[*kind.Outcome]*solveResult{},
+	n := &nearPlanner{resolvedProblem: &silent, search: s, freshResult: anew, results: map[*kind.Outcome]*solveResult{},
 		chooser: &moves.Chooser{Sense: r.sense(), Gap: r.input.Values.Number("gap"), MaxMoved: moves.MaxDevices(r.input, r.pools)}}
 
 	// What runs, and the best plan of all.
 	before, reason := r.runningResult()
 	if reason == nil {
-		n.before = before
+		n.currentResult = before
 		n.add(before)
 	}
 	anewMoved := n.add(r.enlarged(anew))
@@ -155,7 +155,7 @@ func (r *resolvedProblem) outcomeNear(ctx context.Context, s *planSearch, anew *
 	// Plans that move few devices.
 	classes := r.runningClasses()
 	for limit := 0; limit <= n.chooser.MaxMoved && limit < anewMoved && ctx.Err() == nil && !n.chooser.HasNear(anew.value, limit); limit = moves.NextLimit(limit, n.chooser.MaxMoved) {
-		near, err := n.solve(ctx, &nearQuery{classes, limit})
+		near, err := n.solve(ctx, &moveLimits{classes, limit})
 		switch {
 		case err == nil && n.add(r.enlarged(near)) > limit:
 			n.add(near) // larger batches are of other shares of devices
@@ -200,7 +200,7 @@ func (r *resolvedProblem) sense() milp.Sense {
 
 // add adds a result to the candidates, and returns how many devices it moves. The bound of the best plan of all holds for it.
 func (n *nearPlanner) add(result *solveResult) int {
-	if result.bound, result.stoppedBy = n.anew.bound, n.anew.stoppedBy; result.value != n.anew.value {
+	if result.bound, result.stoppedBy = n.freshResult.bound, n.freshResult.stoppedBy; result.value != n.freshResult.value {
 		if n.sense() == milp.Maximize {
 			result.bound = max(result.bound, result.value)
 		} else {
@@ -229,15 +229,15 @@ func (r *resolvedProblem) enlarged(result *solveResult) *solveResult {
 
 // solve returns the best plan that moves few enough devices, by the programs of the problems of the best plan of all and of
 // the plan that runs: where modules may take turns, these have levels of their own.
-func (n *nearPlanner) solve(ctx context.Context, near *nearQuery) (best *solveResult, err error) {
+func (n *nearPlanner) solve(ctx context.Context, near *moveLimits) (best *solveResult, err error) {
 	problems := []*problem{n.problem}
-	for _, o := range []*solveResult{n.anew, n.before} {
+	for _, o := range []*solveResult{n.freshResult, n.currentResult} {
 		if o != nil && o.problem != nil && !slices.Contains(problems, o.problem) {
 			problems = append(problems, o.problem)
 		}
 	}
 	for _, p := range problems {
-		result, solveErr := n.search.withProblem(p).solveNear(ctx, n.objective, n.anew, near)
+		result, solveErr := n.search.withProblem(p).solveNear(ctx, n.objective, n.freshResult, near)
 		if solveErr != nil && !errors.Is(solveErr, terms.ErrNoPlan) {
 			return nil, solveErr
 		}
@@ -253,8 +253,8 @@ func (n *nearPlanner) solve(ctx context.Context, near *nearQuery) (best *solveRe
 
 // solveNear returns the best plan that moves few enough devices, and of these one with few devices, by the mixed-integer
 // program. anew is the best plan of all.
-func (s *planSearch) solveNear(ctx context.Context, objective string, anew *solveResult, near *nearQuery) (*solveResult, error) {
-	q := programQuery{goal: goalMinPrice, maxFactor: 1, near: near}
+func (s *planSearch) solveNear(ctx context.Context, objective string, anew *solveResult, near *moveLimits) (*solveResult, error) {
+	q := programQuery{goal: goalMinPrice, maxFactor: 1, moveLimits: near}
 	if objective == "throughput" {
 		q.goal, q.maxFactor = goalMaxRate, max(anew.bound, anew.value)*(1+1e-6)
 	}
@@ -265,11 +265,11 @@ func (s *planSearch) solveNear(ctx context.Context, objective string, anew *solv
 	result.problem = s.problem
 	if objective != "throughput" {
 		result.value = s.problem.price(result.solution)
-		s.fewestByProgram(ctx, programQuery{maxPrice: result.value * (1 + 1e-9), near: near}, result)
+		s.fewestByProgram(ctx, programQuery{maxPrice: result.value * (1 + 1e-9), moveLimits: near}, result)
 		return result, nil
 	}
 	if result.value = s.problem.rateFactor(result.solution); result.solution.timeShares == nil {
-		s.scaledTo(result.value).fewestByProgram(ctx, programQuery{near: near}, result)
+		s.scaledTo(result.value).fewestByProgram(ctx, programQuery{moveLimits: near}, result)
 		result.value = max(result.value, s.problem.rateFactor(result.solution))
 	}
 	return result, nil

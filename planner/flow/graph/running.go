@@ -57,7 +57,7 @@ func (r *resolvedProblem) unchangedModel(part *formats.HeldPart) int {
 		return -1
 	}
 	today := r.measuredModels[u].profile.NewDeployment()
-	whole := formats.HeldPart{Model: today.Model, SHA256: today.SHA256, Blocks: [2]int{0, today.NumBlocks}, Whole: true, Share: part.Share}
+	whole := formats.HeldPart{Model: today.Model, SHA256: today.SHA256, Blocks: [2]int{0, today.NumBlocks}, WholeModel: true, Share: part.Share}
 	if !part.Equals(&whole) {
 		return -1
 	}

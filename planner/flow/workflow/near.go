@@ -191,7 +191,7 @@ func (w *workflowProblem) heldResidents(plan *formats.Plan) (held [][]int) {
 			}
 			for s := range plan.Deployment {
 				d := &plan.Deployment[s]
-				part := formats.HeldPart{Model: d.Model, SHA256: d.SHA256, Blocks: [2]int{0, d.NumBlocks}, Whole: true, Share: 1}
+				part := formats.HeldPart{Model: d.Model, SHA256: d.SHA256, Blocks: [2]int{0, d.NumBlocks}, WholeModel: true, Share: 1}
 				isHeld := i >= 0 && n < len(heldByDevice[i]) && heldByDevice[i][n].Covers(formats.DeviceContent{part})
 				if weights := section.Modules[s].WeightBytes; isHeld && d.RunsOn(pool.Device, n) && weights <= freeBytes {
 					services, freeBytes = append(services, s), freeBytes-weights

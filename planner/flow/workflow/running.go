@@ -17,14 +17,14 @@ import (
 // runningWorkflows is the plan that runs, in the numbers of a problem of its own: its devices, divided as they are, run the
 // models that they run today, in the same batches.
 type runningWorkflows struct {
-	problem *workflowProblem
-	held    [][]int // by device of the problem: the services that it holds at the start
+	problem      *workflowProblem
+	heldServices [][]int // by device of the problem: the services that it holds at the start
 }
 
 // runningDevice is a device of a pool of the plan that runs.
 type runningDevice struct {
-	services []int // that run there
-	held     []int // that it holds at the start
+	services     []int // that run there
+	heldServices []int // that it holds at the start
 }
 
 // readRunning returns the plan that runs. If the problem does not have a batch of it, or it does not run a service that is
@@ -49,7 +49,7 @@ func (w *workflowProblem) readRunning() (*runningWorkflows, *kind.InfeasibleErro
 			count := 0
 			for _, o := range devices[i:] {
 				if slices.Equal(o.services, services) {
-					r.held = append(r.held, o.held)
+					r.heldServices = append(r.heldServices, o.heldServices)
 					count++
 				}
 			}
@@ -97,7 +97,7 @@ func (w *workflowProblem) runningDevices(k int) []runningDevice {
 		return devices
 	}
 	for stage := range running.Stages() {
-		s := w.unchangedService(&formats.HeldPart{Model: stage.Deployed.Model, SHA256: stage.Deployed.SHA256, Blocks: [2]int{0, stage.Deployed.NumBlocks}, Whole: true, Share: 1})
+		s := w.unchangedService(&formats.HeldPart{Model: stage.Deployed.Model, SHA256: stage.Deployed.SHA256, Blocks: [2]int{0, stage.Deployed.NumBlocks}, WholeModel: true, Share: 1})
 		for n := range stage.Devices() {
 			if s >= 0 && stage.Device == w.clusterPools[k].Device && n < len(devices) && !slices.Contains(devices[n].services, s) {
 				devices[n].services = append(devices[n].services, s)
@@ -107,7 +107,7 @@ func (w *workflowProblem) runningDevices(k int) []runningDevice {
 	for n, content := range running.HeldByDevice()[i] {
 		for _, part := range content {
 			if s := w.unchangedService(&part); s >= 0 && n < len(devices) && slices.Contains(devices[n].services, s) {
-				devices[n].held = append(devices[n].held, s)
+				devices[n].heldServices = append(devices[n].heldServices, s)
 			}
 		}
 	}
@@ -122,7 +122,7 @@ func (w *workflowProblem) unchangedService(part *formats.HeldPart) int {
 		return -1
 	}
 	today := w.services[s].profile.NewDeployment()
-	whole := formats.HeldPart{Model: part.Model, SHA256: today.SHA256, Blocks: [2]int{0, today.NumBlocks}, Whole: true, Share: 1}
+	whole := formats.HeldPart{Model: part.Model, SHA256: today.SHA256, Blocks: [2]int{0, today.NumBlocks}, WholeModel: true, Share: 1}
 	if !part.Equals(&whole) {
 		return -1
 	}
@@ -169,7 +169,7 @@ func (r *runningWorkflows) startContents(b *chosenBatches, placer *placer) (held
 	for d, k := range placer.placement.kindOf {
 		var services []int
 		freeBytes := placer.modelBytes[k]
-		for _, s := range r.held[d] {
+		for _, s := range r.heldServices[d] {
 			if weights := r.problem.services[s].weights; b.batch[s][k] != notDeployed && weights <= freeBytes {
 				services, freeBytes = append(services, s), freeBytes-weights
 			}
