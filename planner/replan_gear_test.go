@@ -83,3 +83,32 @@ func TestLatencyOfARunningCascade(t *testing.T) {
 		t.Errorf("%+v after a running plan: %+v", got.Objective, r)
 	}
 }
+
+// Members in stages go on, too: chains that run are found again, and nothing moves.
+func TestCascadeInStagesGoesOn(t *testing.T) {
+	problem := func(rate float64) Inputs {
+		in := inBlocks(4, 0, []float64{1.5, 1.5, 1.5, 1.5}) // the largest member fits on no device whole
+		in.Cluster.Pools[0].Memory = document.Bytes(2600)
+		cascade := formats.CascadeOf(in.Workload)
+		cascade.Grid, cascade.QPS = 4, formats.CascadeQPS{Max: rate, Ranges: 2, Distribution: "uniform"}
+		return in
+	}
+	before := mustSolve(t, problem(800), Options{}).Plan
+	inStages := false
+	for s := range before.Stages() {
+		inStages = inStages || s.Position > 0
+	}
+	if !inStages {
+		t.Fatal("the plan that runs has no stages, so the test says nothing")
+	}
+	for _, rate := range []float64{800, 600} {
+		in := problem(rate)
+		in.RunningPlan = before
+		var opt Options
+		opt.Set("max-moved", 0.0)
+		got := mustSolve(t, in, opt).Plan
+		if r := got.Replan; r.MovedGPUs != 0 || r.RunningValue == nil || got.Objective.Value < *r.RunningValue {
+			t.Errorf("%v rps: %+v, assumed %v", rate, r, got.Assumptions)
+		}
+	}
+}
