@@ -25,7 +25,8 @@
 // Read decode.go, sections.go and rules.go first, then workload.go and plan.go. Each kind of plan has files of its own:
 // pool.go; gear.go and gear_workload.go; queue.go and queue_workload.go; flow.go, flow_workload.go and
 // flow_segments.go. profile.go, cluster.go and report.go are the other documents, validate.go and validate_plan.go
-// the common checks. layout.go says what a plan runs on which devices.
+// the common checks. layout.go says what a plan runs on which devices, held.go
+// what these hold at its start, renumber.go gives them other numbers.
 //
 // Package document reads and writes documents of any kind: their nodes with positions, checks, units and options.
 // Other sub-packages work on documents: arrivals makes request streams, report accumulates results, diff compares

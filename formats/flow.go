@@ -142,6 +142,7 @@ var flowOptions = []document.Option{
 		Help: "with --cold-start, the replicas of a row carry this many times its rate"},
 	sloOption,
 	maxBatchOption,
+	maxMovedOption,
 	gapOption,
 	timeLimitOption,
 }
@@ -170,6 +171,29 @@ func (f *FlowPlan) PromiseFor(d *Deployed) Served {
 
 // AttainmentGroups implements PlanSection.
 func (f *FlowPlan) AttainmentGroups() [][]int { return nil }
+
+// residentDevices implements residentSection: the devices of workflows load models at run time.
+func (f *FlowPlan) residentDevices() [][]int {
+	if !f.Workflow() {
+		return nil
+	}
+	return document.Map(f.Modules, func(m *FlowModule) []int { return m.Resident })
+}
+
+// renumber implements numberedSection: the devices that hold a module at the start have their new numbers.
+func (f *FlowPlan) renumber(_ [][]int, newNumber func(int) int) PlanSection {
+	changed := *f
+	changed.Modules = slices.Clone(f.Modules)
+	for i := range changed.Modules {
+		m := &changed.Modules[i]
+		if m.Resident == nil {
+			continue
+		}
+		m.Resident = document.Map(m.Resident, func(n *int) int { return newNumber(*n) })
+		slices.Sort(m.Resident)
+	}
+	return &changed
+}
 
 // Replicas returns the number of a deployed model's replicas in all stages of its pipelines.
 func (d *Deployed) Replicas() int {

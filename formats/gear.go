@@ -133,6 +133,7 @@ var gearOptions = []document.Option{
 	maxBatchOption,
 	blocksOption,
 	blocksByOption,
+	maxMovedOption,
 	gapOption,
 	timeLimitOption,
 }
@@ -161,6 +162,26 @@ func (g *GearPlan) PromiseFor(d *Deployed) Served {
 
 // AttainmentGroups implements PlanSection.
 func (g *GearPlan) AttainmentGroups() [][]int { return nil }
+
+// renumber implements numberedSection: the shares of every stage follow the replicas of its model.
+func (g *GearPlan) renumber(replicaOrders [][]int, _ func(int) int) PlanSection {
+	changed := *g
+	changed.Gears = slices.Clone(g.Gears)
+	for r := range changed.Gears {
+		gear := &changed.Gears[r]
+		gear.Stages = slices.Clone(gear.Stages)
+		for k := range gear.Stages {
+			s := &gear.Stages[k]
+			model := slices.IndexFunc(g.Models, func(m GearModel) bool { return m.Model == s.Model })
+			split := make([]float64, 0, len(s.Split))
+			for _, replica := range replicaOrders[model] {
+				split = append(split, s.Split[replica])
+			}
+			s.Split = split
+		}
+	}
+	return &changed
+}
 
 // GearLevels are the characters for the levels 0, 1, 2, …
 const GearLevels = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

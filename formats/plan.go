@@ -241,7 +241,7 @@ type Cut struct {
 // Replan says how much the plan differs from the plan that ran before, the input of role running.
 type Replan struct {
 	MovedGPUs int     `json:"moved_gpus"` // devices that have to load something that they did not hold
-	GPUs      int     `json:"gpus"`       // devices of the cluster that are not shared in time
+	GPUs      int     `json:"gpus"`       // devices of the cluster; in plans of kind pool, those that are not shared in time
 	MaxMoved  float64 `json:"max_moved"`  // share of them that was allowed to
 	// RunningValue is the objective of the plan that ran before, judged as this one is. It is nil if that is not known.
 	RunningValue *float64     `json:"running_value,omitempty"`

@@ -29,6 +29,7 @@
 //	diff.go      what changed between two plans
 //
 // Sub-packages: kind (the contract of a method), stages (what can be cut into stages), pool,
-// gear, flow and queue (the methods), recompute (a plan from first principles), check (is a
+// gear, flow and queue (the methods), moves (what changes on the
+// devices that run), recompute (a plan from first principles), check (is a
 // plan still true?) and explain (text for people).
 package planner

@@ -47,14 +47,14 @@ func workloadOnly(in Inputs) Inputs { return Inputs{Workload: in.Workload} }
 
 func TestOptionsOfOtherMethodsAreRefused(t *testing.T) {
 	for name, value := range map[string]any{
-		"min-load": 10.0, "uneven-nic": true, "batch-build": 1.3, "gpu-rounding": "slot", "margin": 0.2, "effort": 2, "max-moved": 0.1,
+		"min-load": 10.0, "uneven-nic": true, "batch-build": 1.3, "gpu-rounding": "slot", "margin": 0.2, "effort": 2,
 	} {
 		for _, in := range []Inputs{workloadOnly(threeSizes(1)), threeSizes(1)} {
 			have := "the method pool only"
 			switch name {
 			case "margin":
 				have = "the method pool or flow only"
-			case "effort", "max-moved":
+			case "effort":
 				have = "the method pool or queue only"
 			}
 			err := refusalOf(t, in, Options{Values: map[string]any{name: value}})
@@ -101,15 +101,26 @@ func TestEveryOptionHasAMethod(t *testing.T) {
 	}
 }
 
-// What a method cannot do at all is said before any work.
-func TestFromOnACascade(t *testing.T) {
-	running := &formats.Plan{Kind: formats.PlanGear, Section: &formats.GearPlan{}}
-	for _, in := range []Inputs{workloadOnly(threeSizes(1)), threeSizes(1)} {
-		in.RunningPlan = running
-		if err := refusalOf(t, in, Options{}); err.Path != "--from" || !strings.Contains(err.Expected, "the method pool or queue only") {
+// A plan that runs has to fit what is asked for, which is said before any work.
+func TestRunningPlanHasToFit(t *testing.T) {
+	cascade := &formats.Plan{Kind: formats.PlanGear, Section: &formats.GearPlan{}, Pools: []formats.Pool{{Device: "cpu-1", Count: 1}}, Deployment: []formats.Deployed{{Model: "small"}}}
+	for _, c := range []struct {
+		change             func(p *formats.Plan)
+		field, found, want string
+	}{
+		{func(p *formats.Plan) { p.Kind = formats.PlanPool }, "kind", "pool", "gear"},
+		{func(p *formats.Plan) { p.Pools = []formats.Pool{{Device: "T4", Count: 1}} }, "pools", "T4", "cpu-1"},
+		{func(p *formats.Plan) { p.Deployment = []formats.Deployed{{Model: "bert"}} }, "deployment", "bert", "small, middle, large"},
+	} {
+		in, running := workloadOnly(threeSizes(1)), *cascade
+		in.Cluster = threeSizes(1).Cluster
+		c.change(&running)
+		in.RunningPlan = &running
+		if err := refusalOf(t, in, Options{}); err.Path != c.field || !strings.Contains(err.Found, c.found) || !strings.Contains(err.Expected, c.want) || err.Hint == "" {
 			t.Errorf("from: %v", err)
 		}
 	}
+	running := cascade
 	// A plan of one kind does not start from one of another.
 	in := twoKinds()
 	in.RunningPlan = running

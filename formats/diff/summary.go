@@ -109,15 +109,14 @@ func (list planChanges) names(sections ...string) (out []string) {
 // countReloads returns how many devices load in plan b what they do not hold in a, how many of a hold nothing in b, and
 // how many either plan uses. A device that only unloads counts as none of the first.
 func countReloads(a, b *formats.Plan) (reloadedDevices, freedDevices, usedDevices int) {
-	oldModels, newModels := modelsByDevice(a), modelsByDevice(b)
-	allDevices := maps.Clone(oldModels)
-	maps.Copy(allDevices, newModels)
+	oldContents, newContents := contentsByDevice(a), contentsByDevice(b)
+	allDevices := maps.Clone(oldContents)
+	maps.Copy(allDevices, newContents)
 	for device := range allDevices {
-		isNew := func(part string) bool { return !slices.Contains(oldModels[device], part) }
 		switch {
-		case len(newModels[device]) == 0:
+		case len(newContents[device]) == 0:
 			freedDevices++
-		case slices.ContainsFunc(newModels[device], isNew):
+		case !oldContents[device].Covers(newContents[device]):
 			reloadedDevices++
 		}
 	}
@@ -130,18 +129,17 @@ type deviceUnit struct {
 	n    int
 }
 
-// modelsByDevice returns what each device holds as texts: a model, its blocks and the share each.
-func modelsByDevice(p *formats.Plan) map[deviceUnit][]string {
-	parts := map[deviceUnit][]string{}
-	for s := range p.Stages() {
-		for _, placement := range s.Placement {
-			for n := range placement.DeviceCount() {
-				u := deviceUnit{s.Device, placement.FirstDevice + n}
-				parts[u] = append(parts[u], fmt.Sprintf("%s %s/%d", s.Deployed.Model, blocks(s.Stage), s.Share))
+// contentsByDevice returns what each device of a plan holds, without idle devices.
+func contentsByDevice(p *formats.Plan) map[deviceUnit]formats.DeviceContent {
+	contents := map[deviceUnit]formats.DeviceContent{}
+	for k, held := range p.HeldByDevice() {
+		for n := range held {
+			if len(held[n]) > 0 {
+				contents[deviceUnit{p.Pools[k].Device, n}] = held[n]
 			}
 		}
 	}
-	return parts
+	return contents
 }
 
 // plural returns "1 noun", or the count n with an s behind the noun.

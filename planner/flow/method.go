@@ -11,12 +11,41 @@ import (
 	"inferplan/planner/flow/verify"
 	"inferplan/planner/flow/workflow"
 	"inferplan/planner/kind"
+	"inferplan/planner/moves"
 )
 
-// Method is the entry of package planner to this package. It cannot start from a plan that runs.
+// Method is the entry of package planner to this package.
 var Method = kind.Method{
 	Kind: formats.PlanFlow, Summary: "applications and workflows of several modules",
-	Solve: solvePlan, Tune: tune, Certify: certify.CertifyPlan, ScalePromise: scalePromise, RelaxWorkload: loosenApplications, WithTraffic: withTraffic, Tuned: []string{"margin", "dedicated"}, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Explain: explainPlan, Diff: diff.Flows,
+	Solve: solvePlan, CheckRunning: checkRunning, Tune: tune, Certify: certify.CertifyPlan, ScalePromise: scalePromise, RelaxWorkload: loosenApplications, WithTraffic: withTraffic, Tuned: []string{"margin", "dedicated"}, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Explain: explainPlan, Diff: diff.Flows,
+}
+
+// checkRunning returns an error if a new plan cannot start from the one that runs, which must be of the same sort of
+// applications: graphs of modules, or workflows.
+func checkRunning(p *kind.Problem) error {
+	var models []string
+	asksWorkflows := false
+	for _, a := range formats.ApplicationsOf(p.Workload) {
+		for i := range a.Modules {
+			for _, v := range a.Modules[i].Models() {
+				models = append(models, v.Model)
+			}
+		}
+		for i := range a.Segments {
+			asksWorkflows = true
+			for k := range a.Segments[i].Modules {
+				models = append(models, a.Segments[i].Modules[k].Services()...)
+			}
+		}
+	}
+	if err := moves.CheckRunning(p, formats.PlanFlow, models); err != nil {
+		return err
+	}
+	sorts := map[bool]string{false: "graphs of modules", true: "workflows (segments)"}
+	if runs := formats.FlowOf(p.RunningPlan).Workflow(); runs != asksWorkflows {
+		return p.FieldError("running", "flow.applications", sorts[runs], sorts[asksWorkflows]+", as the workload has", "start from a plan of these, or leave out --from")
+	}
+	return nil
 }
 
 // solvePlan is the method's solve: it plans workflows (applications with segments) or graphs of modules, and refuses

@@ -86,6 +86,7 @@ type tuner struct {
 	solve            kind.SolveFunc
 	attempts         []*attempt
 	bestAttempt      *attempt
+	running          *attempt  // the plan that runs; nil if none does, or if it does not fit today's documents
 	untestable       bool      // the best attempt cannot be tested: its simulation would take too long
 	simulatedWork    int64     // events of all trials
 	wallMS           float64   // milliseconds of all solves
@@ -112,6 +113,9 @@ func tune(ctx context.Context, p *kind.Problem, requested kind.TestSettings, sol
 	if p.Values.IsChosen("batch-wait") { // then only the margin is left to the search
 		wait := p.Values.Number("batch-wait")
 		t.reserves, t.startReserve, t.startsOfCheapest = withBatchWait(reserves, wait), 1, withBatchWait(cheapestReserves, wait)
+	}
+	if err := t.solveRunning(ctx); err != nil {
+		return nil, err
 	}
 	search := t.searchThroughput
 	if p.Values.Word("objective") != "throughput" {
@@ -140,7 +144,12 @@ func tune(ctx context.Context, p *kind.Problem, requested kind.TestSettings, sol
 // without an error, and the reason is stored in t.noPlanErr. As long as t.planBound, the bound over all plans, is not known,
 // the solve also computes it. Its time and simulated work are added up.
 func (t *tuner) solveSetting(ctx context.Context, s tuneSetting) (*attempt, error) {
-	q := *t.p
+	return t.solveProblem(ctx, t.p, s)
+}
+
+// solveProblem plans as solveSetting does, for problem p.
+func (t *tuner) solveProblem(ctx context.Context, p *kind.Problem, s tuneSetting) (*attempt, error) {
+	q := *p
 
 	// Solve a copy of the problem. As long as no bound is known, the method is asked for one at this
 	// attainment.
@@ -206,6 +215,13 @@ func (t *tuner) searchThroughput(ctx context.Context) error {
 	trials := 0                     // positions tried
 	baseSetting := t.startSetting() // what all positions have in common
 
+	// What runs, by itself: no other plan shortens its runs.
+	if t.running != nil && concurrentRequests(t.running.result.Plan) <= maxConcurrentRequests {
+		if err := t.findSustainedLoad(ctx, t.running); err != nil && !certify.OverBudget(err) {
+			return err
+		}
+	}
+
 	// Choose the dedicated devices first, if simulation is to choose them. Its plans have the margin and the batch of the start position,
 	// so that position is tried then.
 	if err := t.searchDivisions(ctx, baseSetting); err != nil {
@@ -255,11 +271,82 @@ func (t *tuner) searchThroughput(ctx context.Context) error {
 		}
 	}
 
-	// Test the best plan, unless it cannot be simulated.
+	// Test the best plan, unless it cannot be simulated. A plan that runs and is as good within the gap takes its place.
+	if t.bestAttempt == nil && t.running != nil && t.running.sustainedLoad > 0 {
+		t.bestAttempt = t.running
+	}
 	if t.bestAttempt == nil || t.untestable {
 		return nil
 	}
-	return t.confirmBest(ctx)
+	if t.keepsRunning(t.sustainedRunning(), t.bestAttempt.sustainedRate()) {
+		t.bestAttempt = t.running
+	}
+	return t.confirmWithRunning(ctx)
+}
+
+// solveRunning plans what runs by today's documents, in the setting that it was made with, as t.running. If simulation
+// chooses the devices for models alone or none are chosen, its own division holds.
+func (t *tuner) solveRunning(ctx context.Context) (err error) {
+	if t.p.RunningPlan == nil {
+		return nil
+	}
+	options := t.p.RunningPlan.Options
+	s := tuneSetting{reserve: reserve{options.Number("batch-wait"), options.Number("margin")}, maxBatch: t.p.Values.WholeNumber("max-batch"), dedicatedDevices: options.Word("dedicated")}
+	if requested := t.p.Values.Word("dedicated"); requested != "" && requested != workflow.DedicatedAuto && requested != s.dedicatedDevices {
+		return nil
+	}
+	q := *t.p
+	q.KeepRunning = true
+	t.running, err = t.solveProblem(ctx, &q, s)
+	t.noPlanErr = nil // that what runs does not fit is no reason for the new plan
+	return err
+}
+
+// sustainedRunning returns the rate that the plan that runs sustains in short runs, 0 if none does.
+func (t *tuner) sustainedRunning() float64 {
+	if t.running == nil {
+		return 0
+	}
+	return t.running.sustainedRate()
+}
+
+// keepsRunning reports whether the value of the plan that runs is within the option gap of that of the best plan, so that
+// nothing need move.
+func (t *tuner) keepsRunning(value, best float64) bool {
+	sense := milp.Minimize
+	if t.p.Values.Word("objective") == "throughput" {
+		sense = milp.Maximize
+	}
+	return t.running != nil && value > 0 && milp.RelativeGap(sense, value, best) <= t.p.Values.Number("gap")
+}
+
+// confirmWithRunning tests the best plan and, if another one runs, that one in the same way. The value of the one that runs
+// is that of its test. If it is higher, that plan stays.
+func (t *tuner) confirmWithRunning(ctx context.Context) error {
+	best := t.bestAttempt
+	if err := t.confirmBest(ctx); err != nil || t.p.RunningPlan == nil {
+		return err
+	}
+	replan := best.result.Plan.Replan
+	if replan.RunningValue = nil; t.running == nil || !(t.running.sustainedLoad > 0) {
+		return nil
+	}
+	if t.running == best {
+		replan.RunningValue = &best.result.Plan.Objective.Value
+		return nil
+	}
+	t.bestAttempt = t.running
+	err := t.confirmBest(ctx)
+	value := t.running.result.Plan.Objective.Value
+	if _, infeasible := errors.AsType[*kind.InfeasibleError](err); err != nil || value <= best.result.Plan.Objective.Value {
+		if t.bestAttempt = best; infeasible {
+			return nil
+		}
+	}
+	if err == nil {
+		t.bestAttempt.result.Plan.Replan.RunningValue = &value
+	}
+	return err
 }
 
 // consider simulates the plan of an attempt in short runs, records the rate that it sustains, and takes it as the best if that is more
@@ -425,8 +512,53 @@ func scalePromise(plan *formats.Plan, factor float64) {
 }
 
 // searchCheapest looks for the cheapest plan that carries the requested rates and that a test confirms, and leaves it as t.bestAttempt.
-// It starts from plans with the reserves of t.startsOfCheapest. If none of these exists, t.noPlanErr has the reason.
+// It starts from plans with the reserves of t.startsOfCheapest. If none of these exists, t.noPlanErr has the reason. A plan that runs
+// stays if it passes the same test and is as cheap within the option gap.
 func (t *tuner) searchCheapest(ctx context.Context) error {
+	if err := t.testRunning(ctx); err != nil {
+		return err
+	}
+	if err := t.searchCheaper(ctx); err != nil {
+		return err
+	}
+	if t.running == nil {
+		return nil
+	}
+	value := t.running.result.Plan.Objective.Value
+	if t.bestAttempt == nil || t.keepsRunning(value, t.bestAttempt.result.Plan.Objective.Value) {
+		t.bestAttempt = t.running
+	}
+	t.bestAttempt.result.Plan.Replan.RunningValue = &value
+	return nil
+}
+
+// testRunning tests the plan that runs at the requested rates. If it fails, or its simulation takes too long, it has no value.
+func (t *tuner) testRunning(ctx context.Context) error {
+	if t.running == nil || concurrentRequests(t.running.result.Plan) > maxConcurrentRequests {
+		t.running = nil
+		return nil
+	}
+	plan := t.running.result.Plan
+	test, err := certify.NewTest(plan, t.requested)
+	if err != nil {
+		return err
+	}
+	test.Scenario.Budget = t.budgets.Tests
+	simulated, missed, err := test.Confirm(ctx, slices.Repeat([]float64{1}, len(plan.ServedModels())))
+	if err != nil && !certify.OverBudget(err) {
+		return err
+	}
+	if err != nil || slices.Contains(missed, true) {
+		t.running = nil
+		return nil
+	}
+	t.running.sustainedLoad = 1
+	test.StoreCertificate(1, simulated.Report)
+	return test.StoreSlowdowns(ctx)
+}
+
+// searchCheaper looks for the cheapest plan as searchCheapest does, whatever runs.
+func (t *tuner) searchCheaper(ctx context.Context) error {
 	var starts []*attempt
 	for _, r := range t.startsOfCheapest {
 		s := t.startSetting()

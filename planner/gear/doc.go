@@ -47,6 +47,8 @@
 //	ranges        more accuracy where ranges need not hold their upper edges
 //	search        the best plan by the problem's goal
 //
+//	running.go    the plan that runs, judged as new plans are
+//	replan.go     a plan that starts from it
 //	write.go      the sections of the plan
 //	explain.go    the gears as text
 //

@@ -25,7 +25,7 @@ import (
 
 // Method plans cascades of a family of models. The driver of package planner calls it.
 var Method = kind.Method{
-	Kind: formats.PlanGear, Summary: "cascades of models", Solve: planCascades, SolveUntilConfirmed: planAndConfirm, Certify: certify.CertifyPlan, RelaxWorkload: loosenCascade, WithTraffic: withTraffic, SingleSLO: true, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf,
+	Kind: formats.PlanGear, Summary: "cascades of models", Solve: planCascades, CheckRunning: checkRunning, SolveUntilConfirmed: planAndConfirm, Certify: certify.CertifyPlan, RelaxWorkload: loosenCascade, WithTraffic: withTraffic, SingleSLO: true, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf,
 	Explain: explain, Diff: diff.Gears,
 }
 
@@ -78,12 +78,35 @@ func planCascades(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*k
 	run.WarnStaleModels(&in.Documents, workload.modelProfiles)
 	workload.setRequestTimes()
 
-	// Search for a plan. plannedTarget is the accuracy planned for: the requested one, or more to keep it on held-out samples.
-	plan, plannedTarget, err := search.SolveHeldOut(ctx, workload.problem, run.Solver, search.Options{Seed: trialSeed, AnyPlan: in.FeasibilityOnly, Progress: func(done, ranges int) {
-		run.Progress(kind.Progress{Phase: "gears", Fraction: float64(done) / float64(ranges), Value: math.NaN(), Bound: math.NaN()})
+	if in.RunningPlan != nil && !in.FeasibilityOnly {
+		return workload.replan(ctx)
+	}
+
+	// Search for a plan. A trial of the driver only asks whether there is one.
+	found, err := workload.search(ctx, workload.problem)
+	if err != nil {
+		return nil, err
+	}
+	if in.FeasibilityOnly {
+		return workload.planOutcome(found.plan), nil
+	}
+	return workload.completeOutcome(ctx, found)
+}
+
+// foundPlan is a plan that a search found, with the accuracy that it was planned for: the requested one, or more to keep it
+// on held-out samples.
+type foundPlan struct {
+	plan          *trials.Plan
+	plannedTarget float64
+}
+
+// search returns the best plan of a problem. If it has none, the error is a kind.InfeasibleError.
+func (f *resolvedWorkload) search(ctx context.Context, p *cascades.Problem) (*foundPlan, error) {
+	plan, plannedTarget, err := search.SolveHeldOut(ctx, p, f.run.Solver, search.Options{Seed: trialSeed, AnyPlan: f.input.FeasibilityOnly, Progress: func(done, ranges int) {
+		f.run.Progress(kind.Progress{Phase: "gears", Fraction: float64(done) / float64(ranges), Value: math.NaN(), Bound: math.NaN()})
 	}})
 	if cause, ok := errors.AsType[*cascades.InfeasibleError](err); ok {
-		return nil, workload.infeasibleError(cause)
+		return nil, f.infeasibleError(cause)
 	}
 	if err != nil {
 		if ctx.Err() != nil {
@@ -91,18 +114,21 @@ func planCascades(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*k
 		}
 		return nil, err
 	}
+	return &foundPlan{plan, plannedTarget}, nil
+}
 
-	// A trial of the driver only asks whether there is a plan.
-	if in.FeasibilityOnly {
-		return workload.planOutcome(plan), nil
+// completeOutcome states assumptions and warnings of a plan that was found, and returns its parts.
+func (f *resolvedWorkload) completeOutcome(ctx context.Context, found *foundPlan) (*kind.Outcome, error) {
+	f.reportHeldOut(found.plan, found.plannedTarget)
+	var err error
+	if plan := found.plan; plan.Placement != nil { // that of a plan that runs is not known, and its scope stands
+		err = f.adviseOverRequests(ctx, plan)
 	}
-
-	// State assumptions and warnings, and make the plan's parts.
-	workload.reportHeldOut(plan, plannedTarget)
-	if plan, err = trials.PlanOrError(ctx, plan, workload.adviseOverRequests(ctx, plan)); err != nil {
+	plan, err := trials.PlanOrError(ctx, found.plan, err)
+	if err != nil {
 		return nil, err
 	}
-	o := workload.planOutcome(plan)
+	o := f.planOutcome(plan)
 	if ctx.Err() != nil { // the search was cut short, whatever was proved before
 		o.StoppedBy = milp.StoppedByInterrupt
 	}

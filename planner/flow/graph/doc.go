@@ -35,6 +35,8 @@
 //	deploymentsearch.go  the search for a plan among deployments with small reduced costs
 //	deploymentsolver.go  the largest rate factor and the least price by these two
 //	turns.go             time-shared pools
+//	running.go           the plan that runs, as a solution
+//	near.go              a plan that starts from it; the row of moves
 //	enlarge.go           spends the rest of the deadlines on larger batches
 //	infeasible.go        why there is no plan, and what would be nearest
 //	bound.go             the bound of all plans, without queueing

@@ -24,6 +24,10 @@ func Plan(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outc
 	run.WarnStaleModels(&in.Documents, usedModels)
 	run.Progress(kind.Progress{Phase: "program", Value: math.NaN(), Bound: math.NaN()})
 
+	if in.KeepRunning {
+		return r.runningOutcome()
+	}
+
 	// Search for the highest rate, or for the lowest price at fixed rates. If there is no plan, say why.
 	s := &planSearch{problem: r.problem, solver: run.Solver, gap: in.Values.Number("gap"), seed: int32(in.Seed % math.MaxInt32), onImproved: run.Incumbent}
 	fixedRates := r.objective != "throughput"
@@ -40,13 +44,16 @@ func Plan(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outc
 		return nil, err
 	}
 
-	// Spend what is left of the deadlines on larger batches. A plan in which modules take turns (it has time shares) keeps its batches: a
-	// larger one would be a longer wait for all modules on its devices.
-	takesTurns := result.solution.timeShares != nil
-	if !takesTurns {
-		r.problem.enlargeBatches(result.solution)
+	// Write the plan. If one runs, start from that.
+	var o *kind.Outcome
+	if in.RunningPlan != nil && !in.FeasibilityOnly {
+		o, err = r.outcomeNear(ctx, s, result)
+	} else {
+		o = r.outcome(r.enlarged(result))
 	}
-	o := r.outcome(result)
+	if err != nil {
+		return nil, err
+	}
 
 	// If the caller names an attainment, it asks for the bound of all plans. If that cannot be computed, bound is NaN, and the plan gets none.
 	if in.BoundAttainment == 0 {

@@ -21,9 +21,10 @@ const (
 // programQuery is the question that a program answers: its goal and limits.
 type programQuery struct {
 	goal          goal
-	maxFactor     float64 // upper bound of the rate factor, which is the unit of the program's rates
-	maxPrice      float64 // limit of the price. If it is 0, there is none.
-	relaxed       bool    // whole numbers may be fractions
+	maxFactor     float64     // upper bound of the rate factor, which is the unit of the program's rates
+	maxPrice      float64     // limit of the price. If it is 0, there is none.
+	relaxed       bool        // whole numbers may be fractions
+	moveLimits    *moveLimits // limits the moves of what runs; nil if nothing does
 	excludedPaths []excludedPath
 }
 
@@ -86,6 +87,9 @@ func (p *problem) newProgram(q programQuery) *program {
 	}
 	for i := range q.excludedPaths {
 		x.exclude(&q.excludedPaths[i])
+	}
+	if q.moveLimits != nil {
+		x.addMoves(q.moveLimits)
 	}
 	return x
 }

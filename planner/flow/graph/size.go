@@ -6,7 +6,9 @@ import (
 	"slices"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/planner/kind"
+	"inferplan/planner/moves"
 )
 
 // AttainmentFunc simulates a plan and returns the share of the requests that are in time. The arrivals must
@@ -17,7 +19,8 @@ type AttainmentFunc func(plan *formats.Plan, hint bool) (float64, error)
 // SizeBySimulation looks for the cheapest plan that attains a requested share in simulation (of requests within
 // their deadlines). It starts from plans for the same workload, the first of which leaves requests the most time (by margin and batch-wait).
 // Devices are added and removed, and batch sizes change if batches is true. If there are too few devices, it
-// returns nil. Neither p nor the plans are changed. simulate is asked for hints, too: cheap simulations that rank plans.
+// returns nil. Plans that move more devices of what runs than p allows count as ones that attain nothing. Neither p nor the plans are
+// changed. simulate is asked for hints, too: cheap simulations that rank plans.
 //
 // The result keeps the deadlines with the margin and the waits of the first plan, and its devices carry the rates. So it is one of the
 // plans from which the first one was chosen, and the bound of these holds for it.
@@ -34,6 +37,9 @@ func SizeBySimulation(p *kind.Problem, plans []*formats.Plan, batches bool, requ
 	}
 	z := &sizeSearch{p: r.problem, requestedAttainment: requestedAttainment, changeBatches: batches, attainments: map[string]float64{}, simulate: func(s *solution, hint bool) (float64, error) {
 		plan := r.withSolution(base, s)
+		if plan.Replan != nil && plan.Replan.MovedGPUs > moves.MaxDevices(p, r.pools) {
+			return -1, nil
+		}
 		formats.FlowOf(plan).Scaling = nil // all replicas serve all the time, instead of coming and going
 		return simulate(plan, hint)
 	}}
@@ -63,21 +69,30 @@ func (r *resolvedProblem) withSolution(basePlan *formats.Plan, s *solution) *for
 		bound = *basePlan.Objective.Bound
 	}
 	o := r.outcome(&solveResult{solution: s, value: r.problem.price(s), bound: bound})
-	plan.Objective, plan.Deployment, plan.Section = o.Objective, o.Deployment, o.Section
+	if r.input.RunningPlan != nil {
+		moves.Renumber(r.input, o)
+		o.Replan.RunningValue = basePlan.Replan.RunningValue
+	}
+	plan.Objective, plan.Deployment, plan.Section, plan.Replan = o.Objective, o.Deployment, o.Section, o.Replan
 	return &plan
 }
 
 // solutionOf returns a plan in the numbers of the problem that it was made for: the choice of a model for each module, and by model its
-// level (a limit on batch times) and devices. If the problem does not have these, it returns an error.
+// level (a limit on batch times) and devices, without those that the cluster no longer has. If the problem does not have these, it returns
+// an error.
 func (r *resolvedProblem) solutionOf(plan *formats.Plan) (*solution, error) {
 	p, f := r.problem, formats.FlowOf(plan)
 	s := p.newSolution()
 
 	// Choices of the modules.
-	for a := range f.Applications {
-		for i, m := range f.Applications[a].Modules {
+	for a := range p.apps {
+		planned := document.First(f.Applications, func(o *formats.FlowApplication) bool { return o.Model == p.apps[a].name })
+		if planned == nil || len(planned.Modules) != len(p.apps[a].modules) {
+			return nil, fmt.Errorf("it does not serve %s as it is", p.apps[a].name)
+		}
+		for i, m := range planned.Modules {
 			if s.choice[a][i] = slices.IndexFunc(p.apps[a].modules[i].choices, func(c choice) bool { return p.models[c.model].name == m.Model }); s.choice[a][i] < 0 {
-				return nil, fmt.Errorf("module %s of %s: the problem has no choice %s", m.Name, f.Applications[a].Model, m.Model)
+				return nil, fmt.Errorf("module %s of %s: the problem has no choice %s", m.Name, planned.Model, m.Model)
 			}
 		}
 	}
@@ -88,23 +103,36 @@ func (r *resolvedProblem) solutionOf(plan *formats.Plan) (*solution, error) {
 		u := slices.IndexFunc(p.models, func(m model) bool { return m.name == d.Model })
 		if u >= 0 {
 			s.level[u] = slices.IndexFunc(p.models[u].levels, func(l level) bool {
-				return !slices.ContainsFunc(d.Pipelines, func(x formats.Pipeline) bool { return !p.runs(&l, &x) })
+				return !slices.ContainsFunc(d.Pipelines, func(x formats.Pipeline) bool { return !p.runs(plan, &l, &x) })
 			})
 		}
 		if u < 0 || s.level[u] < 0 {
 			return nil, fmt.Errorf("the deployment of %s has devices or batches that the problem does not have", d.Model)
 		}
 		for _, x := range d.Pipelines {
-			s.devices[u][p.poolIndex(x.Stages[0].Device)] = int(x.Stages[0].GPUs)
+			k := p.poolIndex(x.Stages[0].Device)
+			if !p.isTimeShared(u, s.level[u], k) {
+				s.devices[u][k] = x.Stages[0].DevicesBelow(p.pools[k].count)
+				continue
+			}
+			if s.timeShares == nil {
+				s.timeShares = make([][]float64, len(p.models))
+				for v := range s.timeShares {
+					s.timeShares[v] = make([]float64, len(p.pools))
+				}
+			}
+			s.timeShares[u][k] = x.Stages[0].GPUs
 		}
 	}
 	return s, nil
 }
 
-// runs returns whether a pipeline of a plan has the devices, batch and shares of one of a level's templates.
-func (p *problem) runs(l *level, pipeline *formats.Pipeline) bool {
-	k := p.poolIndex(pipeline.Stages[0].Device)
-	return k >= 0 && l.templates[k].batch == pipeline.Batch && l.templates[k].sharesPerDevice == pipeline.Stages[0].Share
+// runs returns whether a pipeline of a plan has the devices, batch and shares of one of a level's templates, and takes turns
+// on its devices if models do so at that level.
+func (p *problem) runs(plan *formats.Plan, l *level, pipeline *formats.Pipeline) bool {
+	s := &pipeline.Stages[0]
+	k := p.poolIndex(s.Device)
+	return k >= 0 && l.templates[k].batch == pipeline.Batch && l.templates[k].sharesPerDevice == s.Share && (l.timeShared && p.pools[k].timeShared) == (p.pools[k].timeShared && takesTurns(plan, s))
 }
 
 // poolIndex returns the index of the pool of a device kind, or -1.

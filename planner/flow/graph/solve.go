@@ -52,21 +52,26 @@ func (s *planSearch) throughput(ctx context.Context) (*solveResult, error) {
 	}
 
 	// Make that factor 1, and look for fewer devices.
-	scaledProblem := *s.problem
-	scaledProblem.apps, scaledProblem.pools = slices.Clone(s.problem.apps), slices.Clone(s.problem.pools)
-	for a := range scaledProblem.apps {
-		scaledProblem.apps[a].weight *= result.value * (1 - 1e-9)
-	}
-	// With a price of 1 for every device, the cheapest plan has the fewest.
-	for k := range scaledProblem.pools {
-		scaledProblem.pools[k].price = 1
-	}
-	s.withProblem(&scaledProblem).useFewerDevices(ctx, result)
+	s.scaledTo(result.value).useFewerDevices(ctx, result)
 	if v := s.problem.rateFactor(result.solution); v > result.value {
 		result.value = v
 	}
 	result.bound = max(result.bound, result.value)
 	return result, nil
+}
+
+// scaledTo returns a search for plans that carry the rates at a factor: its problem has them as weights, and a price of 1 for
+// every device, so that the cheapest plan has the fewest.
+func (s *planSearch) scaledTo(factor float64) *planSearch {
+	scaledProblem := *s.problem
+	scaledProblem.apps, scaledProblem.pools = slices.Clone(s.problem.apps), slices.Clone(s.problem.pools)
+	for a := range scaledProblem.apps {
+		scaledProblem.apps[a].weight *= factor * (1 - 1e-9)
+	}
+	for k := range scaledProblem.pools {
+		scaledProblem.pools[k].price = 1
+	}
+	return s.withProblem(&scaledProblem)
 }
 
 // maxRateFactor finds the largest common factor of all rates that the devices carry within the deadlines: by
@@ -109,7 +114,7 @@ func (s *planSearch) cheapest(ctx context.Context) (*solveResult, error) {
 	result.value = s.problem.price(result.solution)
 
 	// Look for fewer devices at the same price.
-	s.fewestByProgram(ctx, result.value*(1+1e-9), result)
+	s.fewestByProgram(ctx, programQuery{maxPrice: result.value * (1 + 1e-9)}, result)
 	result.bound = min(result.bound, result.value)
 	return result, nil
 }
@@ -123,18 +128,19 @@ func (s *planSearch) useFewerDevices(ctx context.Context, result *solveResult) {
 	smaller, err := exact.byDeployments(func(l *deploymentSolver) (*solveResult, error) { return l.cheapest(ctx) })
 	switch {
 	case errors.Is(err, errTooManyDeployments):
-		s.fewestByProgram(ctx, 0, result)
+		s.fewestByProgram(ctx, programQuery{}, result)
 	case err == nil:
 		result.replaceIfSmaller(smaller)
 	}
 }
 
-// fewestByProgram replaces the solution by one with fewer devices that carries the rates and costs at most maxPrice
-// (0 for any price), if the mixed-integer program finds one.
-func (s *planSearch) fewestByProgram(ctx context.Context, maxPrice float64, result *solveResult) {
+// fewestByProgram replaces the solution by one with fewer devices that carries the rates within the limits of a query, if the
+// mixed-integer program finds one.
+func (s *planSearch) fewestByProgram(ctx context.Context, limits programQuery, result *solveResult) {
 	exact := *s
 	exact.gap, exact.onImproved = 0, nil
-	if smaller, err := exact.solveProgram(ctx, programQuery{goal: goalMinDevices, maxFactor: 1, maxPrice: maxPrice}, milp.Options{MaxNodes: maxTieNodes}); err == nil {
+	limits.goal, limits.maxFactor = goalMinDevices, 1
+	if smaller, err := exact.solveProgram(ctx, limits, milp.Options{MaxNodes: maxTieNodes}); err == nil {
 		result.replaceIfSmaller(smaller)
 	}
 }

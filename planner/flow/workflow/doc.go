@@ -22,6 +22,8 @@
 //	bound.go      the bound of all plans, without queueing
 //	place.go      which services devices hold at the start: a program, then extra copies
 //	dedicated.go  devices for groups of models alone
+//	running.go    the plan that runs, as a problem of its own
+//	near.go       a plan that starts from it
 //	write.go      from batches and placement to a plan
 //	explain.go    the lines of plan explain
 package workflow

@@ -60,6 +60,9 @@ func Plan(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outc
 		usedModels = append(usedModels, problem.services[i].profile)
 	}
 	run.WarnStaleModels(&in.Documents, usedModels)
+	if in.KeepRunning {
+		return problem.keepRunning(ctx)
+	}
 	run.Progress(kind.Progress{Phase: "batches", Value: math.NaN(), Bound: math.NaN()})
 
 	// Divide the devices between groups of models if that is asked for, then choose batches.
@@ -81,7 +84,13 @@ func Plan(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outc
 	if err != nil {
 		return nil, err
 	}
-	outcome, err := dividedProblem.outcome(batchChoice, p)
+	anew := func() (*kind.Outcome, error) { return dividedProblem.outcome(batchChoice, p) }
+	var outcome *kind.Outcome
+	if in.RunningPlan != nil && !in.FeasibilityOnly {
+		outcome, err = problem.outcomeNear(ctx, dividedProblem, anew)
+	} else {
+		outcome, err = anew()
+	}
 	if err != nil || in.BoundAttainment == 0 {
 		return outcome, err
 	}

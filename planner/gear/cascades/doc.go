@@ -5,6 +5,7 @@
 // Order of reading:
 //
 //	problem.go     Problem, its goal, and what it allows
+//	running.go     what devices hold that run, and how many may move
 //	batches.go     Kind, Model, and the best batch size of each model on each kind
 //	rates.go       edges and weights of ranges, and measured rates
 //	records.go     answers of the models as levels; samples made as hard for a cascade as their interval allows

@@ -45,6 +45,9 @@ type Problem struct {
 	OverRequests, ScopeUnspecified bool
 	MeasuredRates                  []float64
 
+	// Running is what runs, if plans may move only few devices of it. If it is nil, they may move all.
+	Running *Running
+
 	MaxBatchTime  time.Duration // limit on the time of a batch of several samples; if 0, the SLO limits it
 	onlyFastKinds bool          // leaves out a model on a kind where one sample takes longer than MaxBatchTime but not on another kind
 }

@@ -8,4 +8,5 @@
 //	loaded.go        LoadedCascade: a cascade with its split, and the front of cascades on a layout
 //	concentrated.go  a split that uses few devices per model
 //	ranked.go        placements ordered by what the fluid model allows them
+//	near.go          the same of those that move few devices of what runs
 package placement

@@ -59,8 +59,13 @@ func (g *placementRanking) add(ctx context.Context, configs []planspace.Config) 
 // ranked by the most accurate cascades that its devices have time for.
 //
 // If there are too many placements, only that of the program PlaceModels is ranked. If all are ranked, but on several
-// kinds or with chains, that one is ranked before the others, so that of equally good placements it is the first.
+// kinds or with chains, that one is ranked before the others, so that of equally good placements it is the first. If plans
+// may move only few devices of what runs, the placements are those of rankNear, and rankedAll is false.
 func RankPlacements(ctx context.Context, space *planspace.Space, maxKept int) (top []*RankedLayout, rankedAll bool, err error) {
+	if space.Problem.Running != nil {
+		top, err = rankNear(ctx, space, maxKept)
+		return top, false, err
+	}
 	ranking := &placementRanking{space: space, maxKept: maxKept}
 	rankedAll = canRankAll(space, maxKept)
 	needsProgram := !rankedAll || len(space.Problem.Kinds) > 1 || len(space.ChosenChains) > 0

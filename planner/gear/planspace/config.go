@@ -1,7 +1,9 @@
 package planspace
 
 import (
+	"cmp"
 	"math/bits"
+	"slices"
 )
 
 // Config is a number of devices of a kind that hold the same models and stages.
@@ -46,6 +48,21 @@ func WithCounts(configs []Config, counts []int) (placement []Config) {
 		}
 	}
 	return placement
+}
+
+// MergeConfigs returns a placement with one config for each set of models on a kind, by kind and set.
+func MergeConfigs(placement []Config) (merged []Config) {
+	sorted := slices.SortedStableFunc(slices.Values(placement), func(a, b Config) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ModelSet, b.ModelSet))
+	})
+	for _, c := range sorted {
+		if n := len(merged); n > 0 && merged[n-1].Kind == c.Kind && merged[n-1].ModelSet == c.ModelSet {
+			merged[n-1].Count += c.Count
+			continue
+		}
+		merged = append(merged, c)
+	}
+	return merged
 }
 
 // maximalSets returns the sets of items (models and stages, by index of sizes) that fit together into the memory of a

@@ -8,5 +8,6 @@
 //	config.go     Config, and the maximal sets that fit into memory
 //	chains.go     members in stages, and the choice of chains for a placement
 //	planspace.go  Space: cascades, speeds, chains and configs; the placement by a program
+//	near.go       the space of placements that move few devices of what runs
 //	program.go    MixtureProgram: mixtures of cascades by column generation, and their bounds
 package planspace

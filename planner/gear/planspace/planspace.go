@@ -31,6 +31,7 @@ type Space struct {
 	ChosenChains     []*Chain              // chains that a placement is made for
 	StageBits        [][]int               // by chosen chain and stage: the bit of the stage in model sets
 	Configs          []Config              // maximal sets by kind, with counts of 0
+	heldBy           []int                 // by config, in the space of placements near what runs: the devices that hold it without a load, -1 if it is loaded; else nil
 	FluidConfigs     []Config              // for the fluid model: of each kind one, with all models that fit on a device alone
 }
 
@@ -150,28 +151,13 @@ func (space *Space) WithStages(ctx context.Context, p *cascades.Problem, chains 
 // there.
 func (space *Space) SetConfigs() {
 	p := space.Problem
-	space.Configs, space.FluidConfigs, space.StageBits = nil, nil, make([][]int, len(space.ChosenChains))
+	space.Configs, space.heldBy, space.FluidConfigs, space.StageBits = nil, nil, nil, make([][]int, len(space.ChosenChains))
 	for c, chain := range space.ChosenChains {
 		space.StageBits[c] = make([]int, len(chain.Stages))
 	}
 
-	// For each kind list the memory of its models and stages; -1 if a model does not run on it.
 	for k, kind := range p.Kinds {
-		memory, usable := slices.Repeat([]int64{-1}, len(p.Models)), uint32(0)
-		for m := range p.Models {
-			if !math.IsInf(space.SecondsPerSample[k][m], 1) {
-				memory[m] = p.Models[m].Variants[k].Memory
-				usable |= 1 << m
-			}
-		}
-		for c, chain := range space.ChosenChains {
-			for s := range chain.Stages {
-				if chain.Stages[s].Kind == k {
-					space.StageBits[c][s] = len(memory)
-					memory = append(memory, chain.Stages[s].Memory)
-				}
-			}
-		}
+		memory, usable := space.itemSizes(k)
 
 		// The maximal sets, and one config with all models for the fluid model.
 		for _, set := range maximalSets(memory, kind.Memory) {
@@ -185,6 +171,29 @@ func (space *Space) SetConfigs() {
 	}
 }
 
+// itemSizes returns the memory of the models and, above them, of the stages of the chosen chains on a kind of devices, in
+// bytes; -1 if a model does not run on it. It sets the bits of these stages. usable has the bits of the models that run
+// there.
+func (space *Space) itemSizes(kind int) (sizes []int64, usable uint32) {
+	p := space.Problem
+	sizes = slices.Repeat([]int64{-1}, len(p.Models))
+	for m := range p.Models {
+		if !math.IsInf(space.SecondsPerSample[kind][m], 1) {
+			sizes[m] = p.Models[m].Variants[kind].Memory
+			usable |= 1 << m
+		}
+	}
+	for c, chain := range space.ChosenChains {
+		for s := range chain.Stages {
+			if chain.Stages[s].Kind == kind {
+				space.StageBits[c][s] = len(sizes)
+				sizes = append(sizes, chain.Stages[s].Memory)
+			}
+		}
+	}
+	return sizes, usable
+}
+
 // PlaceModels returns a placement: how many devices of each kind hold which models and stages. It solves the relaxation
 // (devices in fractions, mixtures of cascades) of all ranges of rates together by column generation, and then the
 // program in whole devices over the cascades that this found. With whole devices a range may need a cascade that only
@@ -195,6 +204,7 @@ func (space *Space) PlaceModels(ctx context.Context) (placement []Config, err er
 
 	// The relaxation.
 	relaxation := space.newMixtureProgram(space.Configs, ranges, false)
+	relaxation.limitMoves()
 	relaxation.addChosenChains()
 	if _, _, err := relaxation.generateColumns(ctx, nil); err != nil {
 		return nil, fmt.Errorf("placing models: %w", err)
@@ -202,6 +212,7 @@ func (space *Space) PlaceModels(ctx context.Context) (placement []Config, err er
 
 	// Whole numbers of devices. With chains the program is large, so it may stop at a gap or after a number of nodes.
 	integral := space.newMixtureProgram(space.Configs, ranges, true)
+	integral.limitMoves()
 	integral.addChosenChains()
 	usedCascades := slices.Compact(slices.Sorted(slices.Values(slices.Concat(relaxation.CascadeColumns...))))
 	for index := range ranges {
@@ -271,6 +282,9 @@ func (space *Space) ChainChoices(chainUse []float64) (choices []*Space) {
 	chainLists := [][]*Chain{usedChains, allChains}
 	for c := range allChains {
 		chainLists = append(chainLists, allChains[c:c+1])
+	}
+	if space.Problem.Running != nil {
+		chainLists = append(chainLists, space.runningChains())
 	}
 	for _, chains := range chainLists {
 		choice := *space

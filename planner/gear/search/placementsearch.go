@@ -257,6 +257,10 @@ func (t *placementSearch) planOnChains(ctx context.Context, space *planspace.Spa
 	var others []*placement.RankedLayout
 	for _, chosen := range space.ChainChoices(chainUse) {
 		list, _, err := placement.RankPlacements(ctx, chosen, t.maxPlacements())
+		if cascades.IsInfeasible(err) {
+			t.firstError = cmp.Or(t.firstError, err)
+			continue
+		}
 		if err == nil {
 			err = t.planOn(ctx, list[:1], limitIndex) // with chains that of PlaceModels is always ranked
 		}
@@ -288,6 +292,10 @@ func (t *placementSearch) planWholeModels(ctx context.Context, space *planspace.
 
 		// Rank the placements under this limit.
 		top, rankedAll, err := placement.RankPlacements(ctx, space.WithLimits(limited), t.maxPlacements())
+		if cascades.IsInfeasible(err) { // none that moves so few devices of what runs
+			t.firstError, candidates.otherBound = cmp.Or(t.firstError, err), math.Inf(1)
+			continue
+		}
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,204 @@
+package workflow
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+
+	"inferplan/formats"
+	"inferplan/planner/flow/terms"
+	"inferplan/planner/kind"
+	"inferplan/planner/moves"
+	"inferplan/solver/milp"
+)
+
+// outcomeNear returns the outcome of a plan that starts from the one that runs, which moves at most the share of the devices
+// that the option max-moved says, and is no worse. anew makes the best plan of all, of the divided problem. The devices of
+// workflows load models at run time, so a plan may start with what devices hold. It takes the plan that runs if its value is
+// within the option gap of that of the best plan of all, and else that one with few loads at the start.
+func (w *workflowProblem) outcomeNear(ctx context.Context, divided *workflowProblem, anew func() (*kind.Outcome, error)) (*kind.Outcome, error) {
+	// The best plan of all, near what runs.
+	common := *w.run // what holds for both plans
+	best, err := anew()
+	if err != nil {
+		return nil, err
+	}
+	maxMoved := moves.MaxDevices(w.input, w.clusterPools)
+	moves.Renumber(w.input, best)
+	if bestMoved := best.Replan.MovedGPUs; best.Algorithm != terms.AlgorithmShares {
+		divided.limitMoves(best, maxMoved)
+	} else if bestMoved > maxMoved {
+		return nil, moves.TooManyError(w.clusterPools, maxMoved, bestMoved)
+	}
+
+	// What runs. It is a candidate if its devices are divided as they are to be now.
+	silent := *w
+	silent.run = &kind.SolveRun{Solver: w.run.Solver, Assumptions: slices.Clone(common.Assumptions), Warnings: slices.Clone(common.Warnings)}
+	before, running, reason, err := silent.runningOutcome(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if reason != nil {
+		w.run.Assume("the plan that runs has no value of the objective today: %s", reason.Reason)
+		return best, nil
+	}
+	chooser := &moves.Chooser{Sense: best.Sense, Gap: w.gap, MaxMoved: maxMoved}
+	if running.problem.isDividedAs(divided) {
+		takeBound(before, best, w.gap)
+		chooser.Add(before)
+	}
+	chooser.Add(best)
+	chosen := chooser.Best()
+	if chosen == before {
+		w.run.Assumptions, w.run.Warnings = silent.run.Assumptions, silent.run.Warnings
+	}
+	chosen.Replan.RunningValue = &before.Objective.Value
+	return chosen, nil
+}
+
+// takeBound gives the plan that runs the bound of the best plan of all, which holds for it, too, unless it has a language
+// model that drains, and so no bound.
+func takeBound(before, best *kind.Outcome, gap float64) {
+	o := &before.Objective
+	if best.Objective.Bound == nil || DrainsLanguageModel(before.Deployment, formats.FlowOf(&formats.Plan{Section: before.Section}).Modules) {
+		return
+	}
+	bound := max(*best.Objective.Bound, o.Value)
+	if before.Sense == milp.Minimize {
+		bound = min(*best.Objective.Bound, o.Value)
+	}
+	before.Objective = kind.BoundedObjective(o.Name, before.Sense, o.Value, bound)
+	before.Objective.BoundAmong = best.Objective.BoundAmong
+	before.StoppedBy = kind.StopReason(*before.Objective.Gap, gap)
+}
+
+// runningOutcome returns the plan that runs with its outcome by today's documents, or the reason why it has none.
+func (w *workflowProblem) runningOutcome(ctx context.Context) (o *kind.Outcome, running *runningWorkflows, reason *kind.InfeasibleError, err error) {
+	if running, reason = w.readRunning(); reason != nil {
+		return nil, nil, reason, nil
+	}
+	if o, err = running.outcome(ctx); errors.As(err, &reason) {
+		return nil, nil, reason, nil
+	}
+	return o, running, nil, err
+}
+
+// keepRunning returns the outcome of the plan that runs, by today's documents.
+func (w *workflowProblem) keepRunning(ctx context.Context) (*kind.Outcome, error) {
+	o, _, reason, err := w.runningOutcome(ctx)
+	if reason != nil {
+		return nil, reason
+	}
+	if err == nil {
+		o.Replan.RunningValue = &o.Objective.Value
+	}
+	return o, err
+}
+
+// limitMoves lets the devices of a renumbered plan start with what they hold, as far as they run it and have the memory for
+// it. As many as maxMoved load what the plan has for them instead, as long as a service has fewer copies than its work takes
+// devices, the service that lacks the most first.
+func (w *workflowProblem) limitMoves(o *kind.Outcome, maxMoved int) {
+	plan := &formats.Plan{Kind: w.input.RunningPlan.Kind, Pools: o.Pools, Deployment: o.Deployment, Section: o.Section}
+	section := *formats.FlowOf(plan)
+	section.Modules = slices.Clone(section.Modules)
+	target, current := residentsOf(plan), w.heldResidents(plan)
+
+	// The copies that each service has, and takes.
+	copies, needed := make([]int, len(section.Modules)), make([]int, len(section.Modules))
+	for _, held := range current {
+		for _, s := range held {
+			copies[s]++
+		}
+	}
+	for s := range needed {
+		deviceTime := 0.0
+		for _, l := range o.Deployment[s].Pipelines {
+			deviceTime += l.Stages[0].GPUs
+		}
+		if deviceTime > TimeTolerance*float64(len(o.Deployment[s].Pipelines)) {
+			needed[s] = int(math.Ceil(deviceTime - 1e-6))
+		}
+	}
+
+	// Move devices to services that lack copies.
+	loads := make([]bool, len(current))
+	for range maxMoved {
+		device, lack := -1, 0
+		for d := range current {
+			for _, s := range target[d] {
+				if !loads[d] && !slices.Contains(current[d], s) && needed[s]-copies[s] > lack {
+					device, lack = d, needed[s]-copies[s]
+				}
+			}
+		}
+		if device < 0 {
+			break
+		}
+		for _, s := range current[device] {
+			copies[s]--
+		}
+		for _, s := range target[device] {
+			copies[s]++
+		}
+		current[device], loads[device] = target[device], true
+	}
+
+	// Write what the devices hold.
+	for s := range section.Modules {
+		section.Modules[s].Resident = nil
+		for d := range current {
+			if slices.Contains(current[d], s) {
+				section.Modules[s].Resident = append(section.Modules[s].Resident, d)
+			}
+		}
+	}
+	o.Section = &section
+	moves.Renumber(w.input, o)
+}
+
+// residentsOf returns, by device numbered through all pools, the modules that it holds at the start, by index.
+func residentsOf(plan *formats.Plan) [][]int {
+	devices := 0
+	for k := range plan.Pools {
+		devices += plan.Pools[k].Count
+	}
+	held := make([][]int, devices)
+	for s, m := range formats.FlowOf(plan).Modules {
+		for _, d := range m.Resident {
+			held[d] = append(held[d], s)
+		}
+	}
+	return held
+}
+
+// heldResidents returns, by device numbered through all pools, the modules of a new plan, by index, that it can start with
+// without a load: those that it holds under the plan that runs, and runs under the new one. If its memory does not hold all
+// of them beside the largest batch, the first that fit.
+func (w *workflowProblem) heldResidents(plan *formats.Plan) (held [][]int) {
+	running := w.input.RunningPlan
+	heldByDevice, section := running.HeldByDevice(), formats.FlowOf(plan)
+	for k := range plan.Pools {
+		pool := &plan.Pools[k]
+		i := slices.IndexFunc(running.Pools, func(p formats.Pool) bool { return p.Device == pool.Device })
+		workingBytes := section.WorkingBytesByDevice(plan.Deployment, pool)
+		for n := range pool.Count {
+			var services []int
+			freeBytes := int64(math.MaxInt64)
+			if pool.Memory > 0 {
+				freeBytes = int64(pool.Memory) - workingBytes[n]
+			}
+			for s := range plan.Deployment {
+				d := &plan.Deployment[s]
+				part := formats.HeldPart{Model: d.Model, SHA256: d.SHA256, Blocks: [2]int{0, d.NumBlocks}, WholeModel: true, Share: 1}
+				isHeld := i >= 0 && n < len(heldByDevice[i]) && heldByDevice[i][n].Covers(formats.DeviceContent{part})
+				if weights := section.Modules[s].WeightBytes; isHeld && d.RunsOn(pool.Device, n) && weights <= freeBytes {
+					services, freeBytes = append(services, s), freeBytes-weights
+				}
+			}
+			held = append(held, services)
+		}
+	}
+	return held
+}
