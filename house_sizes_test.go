@@ -23,7 +23,7 @@ var sizeLimits = []sizeLimit{
 	{patterns: []string{"docs/benchmarks/*.md"}, each: 20_000},
 	{patterns: []string{"docs/benchmarks.md", "docs/benchmarks/*.md"}, total: 120_000},
 	{patterns: []string{"README.md", "docs/*.md", "docs/howto/*.md", "docs/methods/*.md", "docs/tutorials/*.md"}, except: []string{"docs/benchmarks.md", "docs/not-run.md"}, total: 180_000},
-	{patterns: []string{"docs/methods/*.md"}, each: 15_000, total: 64_000},
+	{patterns: []string{"docs/methods/*.md"}, each: 15_000, total: 66_000},
 	{patterns: []string{"docs/howto/*.md"}, except: []string{"docs/howto/gpu.md"}, each: 5_000},
 	{patterns: []string{"docs/howto/gpu.md"}, each: 9_000},
 	{patterns: []string{"docs/documents.md"}, each: 12_000},

@@ -20,7 +20,7 @@ import (
 	"inferplan/solver/milp"
 )
 
-// reserve is what a plan keeps back of the SLO for waiting: batches that a request waits for in every module, and a share of the SLO.
+// reserve is kept back of an SLO for waiting: batches that a request waits for in every module, and a share of the SLO.
 type reserve struct{ batchWait, margin float64 }
 
 // The search tries these reserves, the least first, with the largest batch and its halves. Where many replicas serve a module, one of
