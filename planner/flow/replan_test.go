@@ -13,6 +13,7 @@ import (
 	"inferplan/planner/flow/verify"
 	"inferplan/planner/kind"
 	"inferplan/solver/highs"
+	"inferplan/solver/milp"
 	"inferplan/testkit/fewdraws"
 )
 
@@ -162,4 +163,20 @@ func TestWorkflowsStartFromWhatRuns(t *testing.T) {
 		}
 		checkedReplan(t, next, rapid.SampledFrom([]float64{0, .1, .25, .5, 1}).Draw(t, "max-moved"))
 	})
+}
+
+// If a search ends before it has a plan, what runs stands.
+func TestWhatRunsStandsIfTheSearchEnds(t *testing.T) {
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for name, p := range map[string]*kind.Problem{"graph": twoModuleProblem("throughput"), "workflows": problemOf(4, 24e9, time.Minute, [3]float64{1, 1, 1})} {
+		p.RunningPlan = planOf(t, p)
+		out, err := solvePlan(ended, p, kind.NewRun(highs.Solver{}))
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if r := out.Replan; out.StoppedBy != milp.StoppedByInterrupt || r.MovedGPUs != 0 || r.RunningValue == nil || *r.RunningValue != out.Objective.Value {
+			t.Errorf("%s: stopped by %s with %+v, %+v", name, out.StoppedBy, out.Objective, r)
+		}
+	}
 }

@@ -121,7 +121,11 @@ func tune(ctx context.Context, p *kind.Problem, requested kind.TestSettings, sol
 	if p.Values.Word("objective") != "throughput" {
 		search = t.searchCheapest
 	}
-	if err := search(ctx); err != nil && (t.bestAttempt == nil || ctx.Err() == nil) {
+	err := search(ctx)
+	if t.bestAttempt == nil && ctx.Err() != nil { // what runs stands
+		t.bestAttempt = t.running
+	}
+	if err != nil && (t.bestAttempt == nil || ctx.Err() == nil) {
 		return nil, err
 	}
 	if t.bestAttempt == nil {

@@ -8,6 +8,7 @@ import (
 	"inferplan/formats"
 	"inferplan/planner/flow/terms"
 	"inferplan/planner/kind"
+	"inferplan/solver/milp"
 )
 
 // Plan reads the problem of graphs of modules from the documents, searches for the highest rate or the lowest price, and
@@ -39,6 +40,12 @@ func Plan(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outc
 	if errors.Is(err, terms.ErrNoPlan) {
 		s.onImproved = nil
 		err = s.explainInfeasible(ctx, fixedRates)
+	}
+	if err != nil && ctx.Err() != nil && in.RunningPlan != nil {
+		if o, _ := r.runningOutcome(); o != nil { // what runs stands
+			o.StoppedBy = milp.StoppedByInterrupt
+			return o, nil
+		}
 	}
 	if err != nil {
 		return nil, err

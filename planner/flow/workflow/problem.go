@@ -14,6 +14,7 @@ import (
 	"inferplan/planner/flow/terms"
 	"inferplan/planner/kind"
 	"inferplan/policy/flow"
+	"inferplan/solver/milp"
 )
 
 // workflowProblem is a planning problem of workflows as numbers. Services are the models of all
@@ -71,6 +72,12 @@ func Plan(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outc
 		return nil, err
 	}
 	batchChoice, err := dividedProblem.chooseDevices(ctx)
+	if err != nil && ctx.Err() != nil && in.RunningPlan != nil {
+		if o, _ := problem.keepRunning(context.WithoutCancel(ctx)); o != nil { // what runs stands
+			o.StoppedBy = milp.StoppedByInterrupt
+			return o, nil
+		}
+	}
 	if errors.Is(err, terms.ErrNoPlan) {
 		return nil, dividedProblem.sloError()
 	}
