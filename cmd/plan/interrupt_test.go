@@ -206,7 +206,8 @@ func TestInterruptKeepsGears(t *testing.T) {
 }
 
 // interrupted runs plan until it says FIRST, interrupts it as timeout(1) does,
-// twice, and requires that it ends as after one signal.
+// twice, and requires that it ends as after one signal. FIRST may be INFERPLAN_STARTED,
+// an unknown variable in its environment, of which it warns at its start.
 func interrupted(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: interrupted FIRST ARGS...")
@@ -214,7 +215,7 @@ func interrupted(ts *testscript.TestScript, neg bool, args []string) {
 	path, err := exec.LookPath("plan")
 	ts.Check(err)
 	cmd := exec.Command(path, args[1:]...)
-	cmd.Dir = ts.Getenv("WORK")
+	cmd.Dir, cmd.Env = ts.Getenv("WORK"), append(os.Environ(), "INFERPLAN_STARTED=1")
 	out, err := cmd.StderrPipe()
 	ts.Check(err)
 	ts.Check(cmd.Start())

@@ -12,6 +12,7 @@ import (
 	"inferplan/planner/flow/graph"
 	"inferplan/planner/flow/verify"
 	"inferplan/planner/kind"
+	"inferplan/solver/highs"
 )
 
 // twoModuleProblem is a problem of two modules in a row on two kinds of devices.
@@ -128,5 +129,47 @@ func TestMarginBySimulation(t *testing.T) {
 		if has, err := (&tuner{}).attainmentSurplus(t.Context(), one.Plan, asked); err != nil || has >= 0 && one.Plan.Objective.Value < res.Plan.Objective.Value {
 			t.Errorf("margin %v attains %v with %v devices, %v were taken (%v)", m, has, one.Plan.Objective.Value, res.Plan.Objective.Value, err)
 		}
+	}
+}
+
+// Where ten replicas and more serve a module, requests do not wait for a whole batch in each: a search that may plan with
+// shorter waits states a higher rate that a test confirms, and checks and explanations count the waits that the plan has.
+func TestShorterWaitsCarryMore(t *testing.T) {
+	asked := kind.TestSettings{Runs: 2, Duration: 5 * time.Second}
+	stated := func(batchWait float64) *formats.Plan {
+		p := twoModuleProblem("throughput")
+		formats.ApplicationsOf(p.Workload)[0].SLO.Duration = 80 * time.Millisecond
+		if batchWait >= 0 {
+			if err := p.Values.Set("batch-wait", batchWait); err != nil {
+				t.Fatal(err)
+			}
+		}
+		solve := func(ctx context.Context, q *kind.Problem, _ func(kind.Progress)) (*kind.Result, error) {
+			run := kind.NewRun(highs.Solver{})
+			out, err := solvePlan(ctx, q, run)
+			if err != nil {
+				return nil, err
+			}
+			return &kind.Result{Plan: kind.Plan(q, run, out, formats.PlanFlow, "test")}, nil
+		}
+		res, err := tune(t.Context(), p, asked, solve)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range verify.Check(&kind.CheckInput{Plan: res.Plan, Profile: p.Profile, Cluster: p.Cluster, Workload: p.Workload}) {
+			t.Errorf("batch-wait %v: %+v", batchWait, f)
+		}
+		if c := res.Plan.Certificate; c == nil || c.LoadFactor < 1 {
+			t.Errorf("batch-wait %v: certified %+v", batchWait, c)
+		}
+		return res.Plan
+	}
+	whole, searched := stated(1), stated(-1)
+	if searched.Objective.Value < 1.1*whole.Objective.Value || searched.Options.Number("batch-wait") >= 1 {
+		t.Errorf("%.1f requests/s with waits of %v batches, %.1f with whole ones", searched.Objective.Value, searched.Options.Number("batch-wait"), whole.Objective.Value)
+	}
+	lines := strings.Join(graph.Explain(searched, formats.FlowOf(searched)), "\n")
+	if !strings.Contains(lines, "of a batch to wait for and one's own") && !strings.Contains(lines, "no wait for a device and one's own") {
+		t.Error(lines)
 	}
 }

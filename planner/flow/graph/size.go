@@ -74,6 +74,7 @@ func (r *resolvedProblem) withSolution(basePlan *formats.Plan, s *solution) *for
 		o.Replan.RunningValue = basePlan.Replan.RunningValue
 	}
 	plan.Objective, plan.Deployment, plan.Section, plan.Replan = o.Objective, o.Deployment, o.Section, o.Replan
+	plan.Objective.BoundAmong = basePlan.Objective.BoundAmong
 	return &plan
 }
 

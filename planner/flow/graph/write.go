@@ -32,6 +32,10 @@ func (r *resolvedProblem) outcome(result *solveResult) *kind.Outcome {
 		Phases: []kind.Phase{{Name: "program", Nodes: result.nodes, Iterations: result.iterations, Value: result.value, Bound: result.bound}},
 	}
 
+	if o.Objective.Bound != nil {
+		o.Objective.BoundAmong = terms.MarginScope(r.input.Values)
+	}
+
 	// Write the applications with the chosen models, and deploy each model once.
 	o.Candidates = r.problem.templateCount()
 	pace := scaling.ArrivalPace(r.input, r.run, r.applications)

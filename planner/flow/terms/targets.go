@@ -34,6 +34,12 @@ func DescribeWait(batchWait float64) string {
 	return fmt.Sprintf("%.2g of a batch to wait for", batchWait)
 }
 
+// MarginScope names the plans that the programs of this package bound without simulation: those with the margin and the
+// waits of the options.
+func MarginScope(values document.Values) string {
+	return fmt.Sprintf("with margin %.3g and %s", values.Number("margin"), DescribeWait(values.Number("batch-wait")))
+}
+
 // WaitQuantile is the plan's lambda: the quantile of the waiting time that PARD's State Planner uses
 // (section 5.4).
 const WaitQuantile = .1

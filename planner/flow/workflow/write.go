@@ -37,6 +37,10 @@ func (w *workflowProblem) outcome(b *chosenBatches, p *placement) (*kind.Outcome
 		Phases: []kind.Phase{{Name: "batches", Nodes: b.nodes, Iterations: b.iterations, Value: value, Bound: bound}, {Name: "placement", Nodes: p.nodes, Value: p.servedTime, Bound: p.servedBound}},
 	}
 
+	if result.Objective.Bound != nil {
+		result.Objective.BoundAmong = terms.MarginScope(w.input.Values)
+	}
+
 	// Services become modules, with their deployment. The policy averages queueing over the window for stable arrivals (a variation of 0).
 	section := &formats.FlowPlan{Lambda: terms.WaitQuantile, WindowUS: document.Micros(scaling.PaceFor(0).QueueWindow)}
 	for s := range w.services {
@@ -56,13 +60,13 @@ func (w *workflowProblem) outcome(b *chosenBatches, p *placement) (*kind.Outcome
 	switch {
 	case DrainsLanguageModel(result.Deployment, section.Modules):
 		w.run.Assume("a language model drains before its device runs another model: what devices carry without queueing leaves that out")
-		result.Objective.Bound, result.Objective.Gap = nil, nil
+		result.Objective.Bound, result.Objective.Gap, result.Objective.BoundAmong = nil, nil, ""
 		// Without a bound, the plan must not say that the search ended with a proof or a gap.
 		if result.StoppedBy != milp.StoppedByInterrupt {
 			result.StoppedBy = milp.StoppedByWork
 		}
 	case len(w.partitions) > len(w.clusterPools):
-		result.Objective.BoundAmong = "with these devices for models alone"
+		result.Objective.BoundAmong += " and with these devices for models alone"
 	}
 	if totalTime := sumOf(p.totalTime); p.servedTime < totalTime*(1-1e-6) {
 		w.run.Warn("memory: %.3g %% of the time runs what devices hold at the start, at most %.3g %% can; the rest is loaded at run time", 100*p.servedTime/totalTime, 100*p.servedBound/totalTime)
