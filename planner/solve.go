@@ -132,9 +132,14 @@ func (d *driver) search(ctx context.Context) (*Result, error) {
 // that the failed solve took; it limits the search.
 func (d *driver) findNearest(ctx context.Context, infeasible *InfeasibleError, solveTime time.Duration) error {
 	d.problem.Progress(Progress{Phase: "what is nearest", Value: math.NaN(), Bound: math.NaN()})
-	if name := autoOption(d.problem.Values); name != "" { // if there is no plan at all, no margin for simulation is needed
+	if name := autoOption(d.problem.Values); name != "" { // if there is no plan at all, nothing that simulation could keep back is needed
 		if err := d.problem.Values.Set(name, 0.0); err != nil {
 			return err
+		}
+		for name, value := range d.method.WithoutWaits {
+			if !d.problem.Values.IsChosen(name) {
+				d.problem.Values.Put(name, value)
+			}
 		}
 	}
 	return nearestFeasible(ctx, d.method, d.problem, infeasible, solveTime, func(ctx context.Context, q *kind.Problem) error {

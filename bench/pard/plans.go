@@ -188,7 +188,7 @@ func (p *pipeline) sized(ctx context.Context, algorithm string, rate float64) (o
 		if err != nil {
 			return best, err
 		}
-		plan, err := graph.SizeBySimulation(problem, s.plans, algorithm == terms.AlgorithmPaths, attained, func(plan *formats.Plan, hint bool) (float64, error) {
+		sizing, err := graph.NewSizing(problem, s.plans, algorithm == terms.AlgorithmPaths, func(plan *formats.Plan, hint bool) (float64, error) {
 			out, err := outcome{}, error(nil)
 			if hint {
 				out, err = constantRate(ctx, plan, rate, 1, 20*time.Second)
@@ -197,6 +197,10 @@ func (p *pipeline) sized(ctx context.Context, algorithm string, rate float64) (o
 			}
 			return float64(out.Good) / float64(out.Requests), err
 		})
+		if err != nil {
+			return best, err
+		}
+		plan, err := sizing.CheapestPlan(attained)
 		if err != nil {
 			return best, err
 		}

@@ -17,7 +17,7 @@ import (
 // Method is the entry of package planner to this package.
 var Method = kind.Method{
 	Kind: formats.PlanFlow, Summary: "applications and workflows of several modules",
-	Solve: solvePlan, CheckRunning: checkRunning, Tune: tune, Certify: certify.CertifyPlan, ScalePromise: scalePromise, RelaxWorkload: loosenApplications, WithTraffic: withTraffic, Tuned: []string{"margin", "dedicated"}, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Explain: explainPlan, Diff: diff.Flows,
+	Solve: solvePlan, CheckRunning: checkRunning, Tune: tune, Certify: certify.CertifyPlan, ScalePromise: scalePromise, RelaxWorkload: loosenApplications, WithTraffic: withTraffic, Tuned: []string{"margin", "batch-wait", "dedicated"}, WithoutWaits: map[string]any{"batch-wait": 0.0}, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Explain: explainPlan, Diff: diff.Flows,
 }
 
 // checkRunning returns an error if a new plan cannot start from the one that runs, which must be of the same sort of

@@ -56,6 +56,15 @@ func minSpareFactor(plan *formats.Plan) float64 {
 	return least
 }
 
+// sized returns the cheapest plan that attains a share, from one plan.
+func sized(p *kind.Problem, start *formats.Plan, asked float64, attainment graph.AttainmentFunc) (*formats.Plan, error) {
+	sizing, err := graph.NewSizing(p, []*formats.Plan{start}, true, attainment)
+	if err != nil {
+		return nil, err
+	}
+	return sizing.CheapestPlan(asked)
+}
+
 // What is found attains what is asked, no device can be spared, and a check finds it
 // sound. With too few devices there is nothing.
 func TestSizedPlanAttainsWithoutSpareDevices(t *testing.T) {
@@ -64,7 +73,7 @@ func TestSizedPlanAttainsWithoutSpareDevices(t *testing.T) {
 		first := planOf(t, p)
 		show := func(plan *formats.Plan, _ bool) (float64, error) { return minSpareFactor(plan), nil }
 		for _, asked := range []float64{1, 1.1, 1.25} {
-			got, err := graph.SizeBySimulation(p, []*formats.Plan{first}, true, asked, show)
+			got, err := sized(p, first, asked, show)
 			if err != nil || got == nil {
 				t.Fatal(asked, err)
 			}
@@ -79,7 +88,7 @@ func TestSizedPlanAttainsWithoutSpareDevices(t *testing.T) {
 				t.Errorf("%s: %v after %v, with more to spare", objective, got.Objective.Value, first.Objective.Value)
 			}
 		}
-		if got, err := graph.SizeBySimulation(p, []*formats.Plan{first}, true, 100, show); got != nil || err != nil {
+		if got, err := sized(p, first, 100, show); got != nil || err != nil {
 			t.Errorf("%s: %v and %v where the devices do not suffice", objective, got, err)
 		}
 	}
@@ -96,7 +105,7 @@ func TestStartOutsideProblemIsAnError(t *testing.T) {
 	} {
 		plan := planOf(t, p)
 		change(&plan.Deployment[0])
-		got, err := graph.SizeBySimulation(p, []*formats.Plan{plan}, true, 1, func(*formats.Plan, bool) (float64, error) { return 1, nil })
+		got, err := sized(p, plan, 1, func(*formats.Plan, bool) (float64, error) { return 1, nil })
 		if err == nil || !strings.Contains(err.Error(), plan.Deployment[0].Model) {
 			t.Errorf("another %s: %v, %v", name, got, err)
 		}

@@ -14,6 +14,7 @@ import (
 	"inferplan/formats/seeded"
 	"inferplan/planner/certify"
 	"inferplan/planner/flow/graph"
+	"inferplan/planner/flow/terms"
 	"inferplan/planner/flow/workflow"
 	"inferplan/planner/kind"
 	"inferplan/sim"
@@ -28,7 +29,7 @@ type reserve struct{ batchWait, margin float64 }
 var reserves = []reserve{{0, 0}, {.1, 0}, {.25, 0}, {.45, 0}, {.7, 0}, {1, 0}, {1, .05}, {1, .1}, {1, .2}, {1, .3}, {1, .4}, {1, .5}}
 
 // cheapestReserves are those with which the search for the cheapest plan makes the plans that it starts from, the least first.
-var cheapestReserves = []reserve{{.1, 0}, {.45, 0}, {1, .1}, {1, .2}}
+var cheapestReserves = []reserve{{.25, 0}, {1, .1}}
 
 // withBatchWait returns those of some reserves that have a whole batch to wait for, with another wait instead.
 func withBatchWait(list []reserve, batchWait float64) (replaced []reserve) {
@@ -48,16 +49,17 @@ func (r reserve) String() string {
 	if r.batchWait == 1 {
 		return fmt.Sprintf("margin %.2g", r.margin)
 	}
-	return fmt.Sprintf("margin %.2g with %.2g of a batch to wait for", r.margin, r.batchWait)
+	return fmt.Sprintf("margin %.2g with %s", r.margin, terms.DescribeWait(r.batchWait))
 }
 
 const (
 	startReserve    = 4         // index in reserves at which the search starts
+	startMargin     = 1         // the same among the reserves that have one wait
 	trialBudget     = 1_500_000 // events of the simulator. The search starts no further trial once it has simulated so many.
 	certifyBudget   = 3_000_000 // events of the simulator for the search for the load that passes the test
 	minTrials       = 4
 	maxSurplusTries = 6     // searches for a plan whose rates the test confirms
-	firstSurplus    = 0.001 // above the attainment asked, which a plan must show in the second search; each next search doubles it
+	firstSurplus    = 0.002 // above the attainment asked, which a plan must show in the second search; each next search doubles it
 )
 
 // tuneSetting is a choice of the options that the search varies.
@@ -78,7 +80,7 @@ type attempt struct {
 // sustainedRate returns the value of the objective that the plan sustains.
 func (t *attempt) sustainedRate() float64 { return t.sustainedLoad * t.result.Plan.Objective.Value }
 
-// tuner is a search by simulation for margin, largest batch and dedicated devices, or for the number of
+// tuner is a search by simulation for reserve, largest batch and dedicated devices, or for the number of
 // devices.
 type tuner struct {
 	p                *kind.Problem
@@ -100,11 +102,11 @@ type tuner struct {
 	budgets          certify.Budgets
 }
 
-// tune chooses the margin (the share of the SLO that is held back for waiting) and the largest batch of a plan by the rate that the plan
+// tune chooses what is kept back of the SLO for waiting (a reserve) and the largest batch of a plan by the rate that the plan
 // sustains in simulation, and returns the best plan with its bound.
 //
 // For throughput it looks for the highest rate, which a sequential test confirms and the plan then promises. For other objectives,
-// devices and batch sizes change until the plan attains enough at its rates (see graph.SizeBySimulation), and the cheapest plan that a
+// devices and batch sizes change until the plan attains enough at its rates (see graph.Sizing), and the cheapest plan that a
 // test confirms is taken. All runs that compare plans have the same random numbers. Those that test have others. solve is the planner's
 // solve for given options.
 func tune(ctx context.Context, p *kind.Problem, requested kind.TestSettings, solve kind.SolveFunc) (*kind.Result, error) {
@@ -112,7 +114,7 @@ func tune(ctx context.Context, p *kind.Problem, requested kind.TestSettings, sol
 	t.reserves, t.startReserve, t.startsOfCheapest = reserves, startReserve, cheapestReserves
 	if p.Values.IsChosen("batch-wait") { // then only the margin is left to the search
 		wait := p.Values.Number("batch-wait")
-		t.reserves, t.startReserve, t.startsOfCheapest = withBatchWait(reserves, wait), 1, withBatchWait(cheapestReserves, wait)
+		t.reserves, t.startReserve, t.startsOfCheapest = withBatchWait(reserves, wait), startMargin, withBatchWait(cheapestReserves, wait)
 	}
 	if err := t.solveRunning(ctx); err != nil {
 		return nil, err
@@ -157,7 +159,7 @@ func (t *tuner) solveProblem(ctx context.Context, p *kind.Problem, s tuneSetting
 
 	// Solve a copy of the problem. As long as no bound is known, the method is asked for one at this
 	// attainment.
-	if math.IsNaN(t.planBound) {
+	if math.IsNaN(t.planBound) && !p.KeepRunning {
 		q.BoundAttainment = t.minAttainment()
 	}
 	for name, value := range map[string]any{"margin": s.reserve.margin, "batch-wait": s.reserve.batchWait, "max-batch": s.maxBatch, "dedicated": s.dedicatedDevices} {
@@ -295,7 +297,11 @@ func (t *tuner) solveRunning(ctx context.Context) (err error) {
 		return nil
 	}
 	options := t.p.RunningPlan.Options
-	s := tuneSetting{reserve: reserve{options.Number("batch-wait"), options.Number("margin")}, maxBatch: t.p.Values.WholeNumber("max-batch"), dedicatedDevices: options.Word("dedicated")}
+	wait := options.Number("batch-wait")
+	if t.p.Values.IsChosen("batch-wait") {
+		wait = t.p.Values.Number("batch-wait")
+	}
+	s := tuneSetting{reserve: reserve{wait, options.Number("margin")}, maxBatch: t.p.Values.WholeNumber("max-batch"), dedicatedDevices: options.Word("dedicated")}
 	if requested := t.p.Values.Word("dedicated"); requested != "" && requested != workflow.DedicatedAuto && requested != s.dedicatedDevices {
 		return nil
 	}
@@ -328,7 +334,12 @@ func (t *tuner) keepsRunning(value, best float64) bool {
 // is that of its test. If it is higher, that plan stays.
 func (t *tuner) confirmWithRunning(ctx context.Context) error {
 	best := t.bestAttempt
-	if err := t.confirmBest(ctx); err != nil || t.p.RunningPlan == nil {
+	err := t.confirmBest(ctx)
+	if _, refuted := errors.AsType[*kind.InfeasibleError](err); refuted && t.running != nil && t.running != best && t.running.sustainedLoad > 0 {
+		best, t.bestAttempt = t.running, t.running
+		err = t.confirmBest(ctx)
+	}
+	if err != nil || t.p.RunningPlan == nil {
 		return err
 	}
 	replan := best.result.Plan.Replan
@@ -340,7 +351,7 @@ func (t *tuner) confirmWithRunning(ctx context.Context) error {
 		return nil
 	}
 	t.bestAttempt = t.running
-	err := t.confirmBest(ctx)
+	err = t.confirmBest(ctx)
 	value := t.running.result.Plan.Objective.Value
 	if _, infeasible := errors.AsType[*kind.InfeasibleError](err); err != nil || value <= best.result.Plan.Objective.Value {
 		if t.bestAttempt = best; infeasible {
@@ -526,6 +537,9 @@ func (t *tuner) searchCheapest(ctx context.Context) error {
 		return err
 	}
 	if t.running == nil {
+		if t.bestAttempt != nil && t.bestAttempt.result.Plan.Replan != nil {
+			t.bestAttempt.result.Plan.Replan.RunningValue = nil // what runs failed the test, or was not tested
+		}
 		return nil
 	}
 	value := t.running.result.Plan.Objective.Value
@@ -608,6 +622,10 @@ func (t *tuner) confirmCheapest(ctx context.Context, starts ...*attempt) error {
 	current := starts[0] // gets the plan that the search finds from all starts
 	t.attempts = append(t.attempts, starts...)
 	surplus := 0.0
+	sizing, err := t.newSizing(ctx, starts)
+	if err != nil {
+		return err
+	}
 	for range maxSurplusTries {
 		plan, err := current.result.Plan, error(nil)
 		if concurrentRequests(plan) > maxConcurrentRequests {
@@ -617,7 +635,7 @@ func (t *tuner) confirmCheapest(ctx context.Context, starts ...*attempt) error {
 
 		// Choose the number of devices by simulation.
 		if !formats.FlowOf(plan).Workflow() {
-			if plan, err = t.sizePlans(ctx, starts, surplus); certify.OverBudget(err) {
+			if plan, err = sizing.CheapestPlan(surplus); certify.OverBudget(err) {
 				return t.takeUnconfirmed(current, err)
 			}
 			if err != nil || plan == nil {
@@ -668,16 +686,19 @@ func (t *tuner) takeUnconfirmed(current *attempt, err error) error {
 	return certify.NoteUnconfirmed(current.result.Plan, err)
 }
 
-// sizePlans returns the cheapest plan that graph.SizeBySimulation finds from the plans of some attempts by adding and removing devices,
-// or nil if there are too few devices. The plan attains at least surplus more than the applications' required shares of requests in time.
-func (t *tuner) sizePlans(ctx context.Context, starts []*attempt, surplus float64) (*formats.Plan, error) {
+// newSizing returns the search for the cheapest plan that starts from the plans of some attempts, whose surplus (by how much it attains
+// more than the applications require) simulation shows. If the plans are of workflows, it returns nil.
+func (t *tuner) newSizing(ctx context.Context, starts []*attempt) (*graph.Sizing, error) {
+	if formats.FlowOf(starts[0].result.Plan).Workflow() {
+		return nil, nil
+	}
 	var plans []*formats.Plan
 	for _, start := range starts {
 		plans = append(plans, start.result.Plan)
 	}
 
 	// A hint is a first look at a plan, in one run.
-	return graph.SizeBySimulation(t.p, plans, true, surplus, func(plan *formats.Plan, hint bool) (float64, error) {
+	return graph.NewSizing(t.p, plans, true, func(plan *formats.Plan, hint bool) (float64, error) {
 		shortened := t.requested
 		if hint {
 			shortened.Runs = 1
@@ -761,8 +782,17 @@ func (t *tuner) attemptSummary() string {
 	if t.bestAttempt == nil {
 		return strings.Join(parts, ", ")
 	}
-	text := fmt.Sprintf("%s chosen by simulation (short runs): %s", t.bestAttempt.setting.reserve, strings.Join(parts, ", "))
-	if others := len(t.attempts) - len(parts); others > 0 {
+	text := fmt.Sprintf("%s chosen by simulation", t.bestAttempt.setting.reserve)
+	if t.bestAttempt == t.running {
+		text = fmt.Sprintf("the plan that runs is kept, with %s", t.bestAttempt.setting.reserve)
+	}
+	if len(parts) > 0 {
+		text += " (short runs): " + strings.Join(parts, ", ")
+	}
+	switch others := len(t.attempts) - len(parts); {
+	case others == 1:
+		text += "; another one is not better"
+	case others > 1:
 		text += fmt.Sprintf("; %d others are not better", others)
 	}
 	return text

@@ -34,6 +34,9 @@ type Method struct {
 	WithTraffic func(section formats.WorkloadSection, t *Traffic) (formats.WorkloadSection, []string)
 	// Tuned are the options that Tune chooses by simulation where they are not set.
 	Tuned []string
+	// WithoutWaits are values of tuned options with which a plan leaves requests no time to wait. What is nearest to a problem
+	// without a plan is looked for with them, unless the user chose others.
+	WithoutWaits map[string]any
 	// RelaxWorkload returns a workload section with less asked. Parts that stay the same are
 	// shared with the old one. If it is nil, the nearest feasible problem is not searched.
 	RelaxWorkload func(section formats.WorkloadSection, l *Relaxation) formats.WorkloadSection

@@ -16,15 +16,20 @@ import (
 // only a part of them.
 type AttainmentFunc func(plan *formats.Plan, hint bool) (float64, error)
 
-// SizeBySimulation looks for the cheapest plan that attains a requested share in simulation (of requests within
-// their deadlines). It starts from plans for the same workload, the first of which leaves requests the most time (by margin and batch-wait).
-// Devices are added and removed, and batch sizes change if batches is true. If there are too few devices, it
-// returns nil. Plans that move more devices of what runs than p allows count as ones that attain nothing. Neither p nor the plans are
-// changed. simulate is asked for hints, too: cheap simulations that rank plans.
-//
-// The result keeps the deadlines with the margin and the waits of the first plan, and its devices carry the rates. So it is one of the
-// plans from which the first one was chosen, and the bound of these holds for it.
-func SizeBySimulation(p *kind.Problem, plans []*formats.Plan, batches bool, requestedAttainment float64, simulate AttainmentFunc) (*formats.Plan, error) {
+// Sizing is a search for the cheapest plan that attains a share of requests in time in simulation. What it simulated for one share
+// serves the search for the next.
+type Sizing struct {
+	problem *resolvedProblem
+	base    *formats.Plan // has the margin and the waits of all plans that are found
+	starts  []*solution
+	search  *sizeSearch
+}
+
+// NewSizing returns a search that starts from plans for the same workload, the first of which leaves requests the most time (by margin and
+// batch-wait). Devices are added and removed, and batch sizes change if batches is true. Plans that move more devices of what runs than p
+// allows count as ones that attain nothing. Neither p nor the plans are changed. simulate is asked for hints, too: cheap simulations that
+// rank plans.
+func NewSizing(p *kind.Problem, plans []*formats.Plan, batches bool, simulate AttainmentFunc) (*Sizing, error) {
 	base, q := plans[0], *p
 	for _, option := range []string{"margin", "batch-wait"} {
 		if err := q.Values.Set(option, base.Options.Number(option)); err != nil {
@@ -35,7 +40,7 @@ func SizeBySimulation(p *kind.Problem, plans []*formats.Plan, batches bool, requ
 	if err != nil {
 		return nil, err
 	}
-	z := &sizeSearch{p: r.problem, requestedAttainment: requestedAttainment, changeBatches: batches, attainments: map[string]float64{}, simulate: func(s *solution, hint bool) (float64, error) {
+	z := &sizeSearch{p: r.problem, changeBatches: batches, attainments: map[string]float64{}, simulate: func(s *solution, hint bool) (float64, error) {
 		plan := r.withSolution(base, s)
 		if plan.Replan != nil && plan.Replan.MovedGPUs > moves.MaxDevices(p, r.pools) {
 			return -1, nil
@@ -43,6 +48,7 @@ func SizeBySimulation(p *kind.Problem, plans []*formats.Plan, batches bool, requ
 		formats.FlowOf(plan).Scaling = nil // all replicas serve all the time, instead of coming and going
 		return simulate(plan, hint)
 	}}
+
 	// Plans that keep back more come first: they need few further devices, and what they cost limits the search from the others.
 	var starts []*solution
 	for _, plan := range slices.Backward(plans) {
@@ -54,11 +60,21 @@ func SizeBySimulation(p *kind.Problem, plans []*formats.Plan, batches bool, requ
 			starts = append(starts, s)
 		}
 	}
-	s, err := z.cheapest(starts...)
+	return &Sizing{problem: r, base: base, starts: starts, search: z}, nil
+}
+
+// CheapestPlan returns the cheapest plan that the search finds that attains the requested share (of requests within their deadlines). If
+// there are too few devices, it returns nil.
+//
+// The plan keeps the deadlines with the margin and the waits of the first plan, and its devices carry the rates. So it is one of the
+// plans from which the first one was chosen, and the bound of these holds for it.
+func (z *Sizing) CheapestPlan(requestedAttainment float64) (*formats.Plan, error) {
+	z.search.requestedAttainment, z.search.bestSolution = requestedAttainment, nil
+	s, err := z.search.cheapest(z.starts...)
 	if s == nil || err != nil {
 		return nil, err
 	}
-	return r.withSolution(base, s), nil
+	return z.problem.withSolution(z.base, s), nil
 }
 
 // withSolution returns a copy of a plan with the devices and batches of another solution, and the objective that these give. The bound
