@@ -22,7 +22,7 @@ func withOtherNumbers(plan *formats.Plan, seed uint64) *formats.Plan {
 	for k := range plan.Pools {
 		numbers = append(numbers, rng.Perm(plan.Pools[k].Count))
 	}
-	renumbered, _ := plan.WithDeviceNumbers(numbers)
+	renumbered, _, _ := plan.WithDeviceNumbers(numbers)
 	return renumbered
 }
 

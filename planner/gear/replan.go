@@ -40,26 +40,35 @@ func (f *resolvedWorkload) replan(ctx context.Context) (*kind.Outcome, error) {
 	// Candidates, by the outcome that each has.
 	plans := map[*kind.Outcome]*foundPlan{}
 	chooser := &moves.Chooser{Sense: f.objectiveSense(), Gap: f.input.Values.Number("gap"), MaxMoved: moves.MaxDevices(f.input, f.pools)}
-	add := func(found *foundPlan) (moved int) {
+	add := func(found *foundPlan) (moved int, err error) {
 		o := f.planOutcome(found.plan)
-		moves.Renumber(f.input, o)
+		if err := moves.Renumber(f.input, o); err != nil {
+			return 0, err
+		}
 		plans[o] = found
-		return chooser.Add(o)
+		return chooser.Add(o), nil
 	}
 	if before != nil {
 		f.setBounds(before, anew)
-		add(&foundPlan{before, requested.TargetAccuracy})
+		if _, err := add(&foundPlan{before, requested.TargetAccuracy}); err != nil {
+			return nil, err
+		}
 	}
 	anewMoved := 0
 	if anew != nil {
-		anewMoved = add(anew)
+		if anewMoved, err = add(anew); err != nil {
+			return nil, err
+		}
 		for limit := 0; limit <= chooser.MaxMoved && limit < anewMoved && ctx.Err() == nil && !chooser.HasNear(anew.plan.Value, limit); limit = moves.NextLimit(limit, chooser.MaxMoved) {
 			found, err := f.search(ctx, requested.WithRunning(running.devices(), limit))
 			if _, isInfeasible := errors.AsType[*kind.InfeasibleError](err); err != nil && !isInfeasible && ctx.Err() == nil {
 				return nil, err
 			}
-			if err == nil {
-				add(found)
+			if err != nil {
+				continue
+			}
+			if _, err := add(found); err != nil {
+				return nil, err
 			}
 		}
 	}
@@ -73,7 +82,9 @@ func (f *resolvedWorkload) replan(ctx context.Context) (*kind.Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	moves.Renumber(f.input, o)
+	if err := moves.Renumber(f.input, o); err != nil {
+		return nil, err
+	}
 	if before == nil {
 		f.run.Assume("the plan that runs has no value of the objective today: %s", reason)
 		return o, nil

@@ -148,18 +148,30 @@ func (r *resolvedProblem) outcomeNear(ctx context.Context, s *planSearch, anew *
 	before, reason := r.runningResult()
 	if reason == nil {
 		n.currentResult = before
-		n.add(before)
+		if _, err := n.add(before); err != nil {
+			return nil, err
+		}
 	}
-	anewMoved := n.add(r.enlarged(anew))
+	anewMoved, err := n.add(r.enlarged(anew))
+	if err != nil {
+		return nil, err
+	}
 
 	// Plans that move few devices.
 	classes := r.runningClasses()
 	for limit := 0; limit <= n.chooser.MaxMoved && limit < anewMoved && ctx.Err() == nil && !n.chooser.HasNear(anew.value, limit); limit = moves.NextLimit(limit, n.chooser.MaxMoved) {
 		near, err := n.solve(ctx, &moveLimits{classes, limit})
-		switch {
-		case err == nil && n.add(r.enlarged(near)) > limit:
-			n.add(near) // larger batches are of other shares of devices
-		case err != nil && !errors.Is(err, terms.ErrNoPlan) && ctx.Err() == nil:
+		if err != nil {
+			if !errors.Is(err, terms.ErrNoPlan) && ctx.Err() == nil {
+				return nil, err
+			}
+			continue
+		}
+		moved, err := n.add(r.enlarged(near))
+		if err == nil && moved > limit {
+			_, err = n.add(near) // larger batches are of other shares of devices
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -168,7 +180,9 @@ func (r *resolvedProblem) outcomeNear(ctx context.Context, s *planSearch, anew *
 		return nil, moves.TooManyError(r.pools, n.chooser.MaxMoved, anewMoved)
 	}
 	o := r.outcome(n.results[chosen])
-	moves.Renumber(r.input, o)
+	if err := moves.Renumber(r.input, o); err != nil {
+		return nil, err
+	}
 	if reason != nil {
 		r.run.Assume("the plan that runs has no value of the objective today: %s", reason.Reason)
 		return o, nil
@@ -185,7 +199,9 @@ func (r *resolvedProblem) runningOutcome() (*kind.Outcome, error) {
 	}
 	before.bound, before.stoppedBy = math.NaN(), milp.StoppedByWork
 	o := r.outcome(before)
-	moves.Renumber(r.input, o)
+	if err := moves.Renumber(r.input, o); err != nil {
+		return nil, err
+	}
 	o.Replan.RunningValue = &before.value
 	return o, nil
 }
@@ -199,7 +215,7 @@ func (r *resolvedProblem) sense() milp.Sense {
 }
 
 // add adds a result to the candidates, and returns how many devices it moves. The bound of the best plan of all holds for it.
-func (n *nearPlanner) add(result *solveResult) int {
+func (n *nearPlanner) add(result *solveResult) (moved int, err error) {
 	if result.bound, result.stoppedBy = n.freshResult.bound, n.freshResult.stoppedBy; result.value != n.freshResult.value {
 		if n.sense() == milp.Maximize {
 			result.bound = max(result.bound, result.value)
@@ -209,9 +225,11 @@ func (n *nearPlanner) add(result *solveResult) int {
 		result.stoppedBy = kind.StopReason(milp.RelativeGap(n.sense(), result.value, result.bound), n.chooser.Gap)
 	}
 	o := n.outcome(result)
-	moves.Renumber(n.input, o)
+	if err := moves.Renumber(n.input, o); err != nil {
+		return 0, err
+	}
 	n.results[o] = result
-	return n.chooser.Add(o)
+	return n.chooser.Add(o), nil
 }
 
 // enlarged returns a result with the rest of the deadlines spent on larger batches. A plan in which modules take turns (it has

@@ -26,10 +26,16 @@ func (w *workflowProblem) outcomeNear(ctx context.Context, divided *workflowProb
 		return nil, err
 	}
 	maxMoved := moves.MaxDevices(w.input, w.clusterPools)
-	moves.Renumber(w.input, bestPlan)
+	if err := moves.Renumber(w.input, bestPlan); err != nil {
+		return nil, err
+	}
 	if bestPlan.Algorithm != terms.AlgorithmShares {
 		limited := *p
-		limited.heldServices = divided.inPlacementOrder(bestPlan, b, divided.limitMoves(bestPlan, maxMoved))
+		held, err := divided.limitMoves(bestPlan, maxMoved)
+		if err != nil {
+			return nil, err
+		}
+		limited.heldServices = divided.inPlacementOrder(bestPlan, b, held)
 		placer := &placer{problem: divided, modelBytes: modelBytes(divided), placement: &limited}
 		if err := placer.measureServed(ctx); err != nil {
 			return nil, err
@@ -107,7 +113,7 @@ func (w *workflowProblem) keepRunning(ctx context.Context) (*kind.Outcome, error
 // limitMoves lets the devices of a renumbered plan start with what they hold, as far as they run it and have the memory for
 // it. As many as maxMoved load what the plan has for them instead, as long as a service has fewer copies than its work takes
 // devices, the service that lacks the most first. It returns the services that devices hold then, by number through all pools.
-func (w *workflowProblem) limitMoves(o *kind.Outcome, maxMoved int) (held [][]int) {
+func (w *workflowProblem) limitMoves(o *kind.Outcome, maxMoved int) (held [][]int, err error) {
 	plan := &formats.Plan{Kind: w.input.RunningPlan.Kind, Pools: o.Pools, Deployment: o.Deployment, Section: o.Section}
 	section := *formats.FlowOf(plan)
 	section.Modules = slices.Clone(section.Modules)
@@ -163,8 +169,7 @@ func (w *workflowProblem) limitMoves(o *kind.Outcome, maxMoved int) (held [][]in
 		}
 	}
 	o.Section = &section
-	moves.Renumber(w.input, o)
-	return current
+	return current, moves.Renumber(w.input, o)
 }
 
 // inPlacementOrder returns what devices hold, which held has by number through all pools of an outcome, in the order of the

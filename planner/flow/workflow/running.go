@@ -162,7 +162,9 @@ func (r *runningWorkflows) outcome(ctx context.Context) (*kind.Outcome, error) {
 	w.warnLoads(placer.placement)
 	o.Objective, o.StoppedBy = kind.BoundedObjective(w.objective, o.Sense, o.Objective.Value, math.NaN()), milp.StoppedByWork // a bound here is one of these batches alone
 	o.Phases[0].Bound = math.NaN()
-	moves.Renumber(w.input, o)
+	if err := moves.Renumber(w.input, o); err != nil {
+		return nil, err
+	}
 	return o, nil
 }
 
