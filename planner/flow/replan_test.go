@@ -170,7 +170,7 @@ func TestWorkflowsStartFromWhatRuns(t *testing.T) {
 }
 
 // Under the algorithm shares, where a new plan cannot start with what devices hold, what runs stands if too many devices would
-// move. Where that does not do the work either, the error says how many would move.
+// move.
 func TestSharesKeepWhatRuns(t *testing.T) {
 	problem := func(rates [3]float64) *kind.Problem {
 		p := problemOf(4, 24e9, time.Minute, rates)
