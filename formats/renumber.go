@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+
+	"inferplan/formats/document"
 )
 
 // numberedSection is the section of a plan that refers to devices or to replicas in the order of their devices.
@@ -16,10 +18,10 @@ type numberedSection interface {
 }
 
 // WithDeviceNumbers returns a copy of a plan whose devices have other numbers: newNumbers has, by pool, a permutation of
-// the numbers of its devices. Everything that refers to devices follows, so the copy says the same of other devices. fixed
-// is empty unless the chains of a pipeline of several stages, which pair devices by their order, cannot be paired alike
-// under the new numbers. Then it names the pools of that pipeline, and there is no copy.
-func (d *Plan) WithDeviceNumbers(newNumbers [][]int) (renumbered *Plan, fixed []int) {
+// the numbers of its devices. Everything that refers to devices follows, so the copy says the same of other devices. If
+// the chains of a pipeline of several stages, which pair devices by their order, cannot be paired alike under the new
+// numbers, there is no copy: err names the pipeline, and fixed has its pools.
+func (d *Plan) WithDeviceNumbers(newNumbers [][]int) (renumbered *Plan, fixed []int, err error) {
 	poolOf := func(s *Stage) int {
 		return slices.IndexFunc(d.Pools, func(p Pool) bool { return p.Device == s.Device })
 	}
@@ -36,7 +38,7 @@ func (d *Plan) WithDeviceNumbers(newNumbers [][]int) (renumbered *Plan, fixed []
 				for k := range l.Stages {
 					fixed = append(fixed, poolOf(&l.Stages[k]))
 				}
-				return nil, fixed
+				return nil, fixed, &document.Error{Path: fmt.Sprintf("deployment[%d].pipelines[%d]", i, j), Found: "chains that these numbers of devices pair otherwise", Expected: "stages each of whose devices serves as many chains"}
 			}
 			firstReplica := len(replicaOrders[i])
 			for _, n := range order {
@@ -57,7 +59,7 @@ func (d *Plan) WithDeviceNumbers(newNumbers [][]int) (renumbered *Plan, fixed []
 			return number - n + newNumbers[k][n]
 		})
 	}
-	return &plan, nil
+	return &plan, nil, nil
 }
 
 // Devices yields the device of every replica of the stage, in the order of its placements. A device comes as often as it

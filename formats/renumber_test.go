@@ -2,6 +2,7 @@ package formats
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -30,10 +31,10 @@ func TestChainsUnderOtherNumbers(t *testing.T) {
 		{[]int{4, 0, 3, 1, 2}, []float64{.2, .8}, []int{0, 4}},
 		{[]int{1, 0, 2, 3, 4}, nil, nil},
 	} {
-		plan, fixed := staged().WithDeviceNumbers([][]int{c.numbers})
+		plan, fixed, err := staged().WithDeviceNumbers([][]int{c.numbers})
 		if c.split == nil {
-			if plan != nil || !slices.Contains(fixed, 0) {
-				t.Errorf("%v: %+v, fixed %v", c.numbers, plan, fixed)
+			if plan != nil || !slices.Contains(fixed, 0) || err == nil || !strings.Contains(err.Error(), "deployment[0].pipelines[0]") {
+				t.Errorf("%v: %+v, fixed %v, %v", c.numbers, plan, fixed, err)
 			}
 			continue
 		}

@@ -132,12 +132,6 @@ func WithTraffic(w *formats.Workload, t *kind.Traffic) (*formats.Workload, []str
 	return &changed, lines, nil
 }
 
-// MovesDevices reports whether plans of a kind start from one that runs. Others are made anew.
-func MovesDevices(kindName string) bool {
-	m := MethodOf(kindName)
-	return m != nil && m.CheckRunning != nil
-}
-
 // MethodFor returns the method for a workload: the one with the given name, else the one that
 // the workload asks for. If the workload is for another method, it returns an error.
 func MethodFor(name string, in *Inputs) (*kind.Method, error) {
@@ -190,7 +184,7 @@ func (o *Options) methodValues(m *kind.Method) (document.Values, error) {
 func checkSupported(m *kind.Method, in *Inputs, o *Options, v document.Values) error {
 	switch {
 	case in.RunningPlan != nil && m.CheckRunning == nil:
-		return kind.UnsupportedOption("from", m.Kind, kindsWhere(func(m *kind.Method) bool { return m.CheckRunning != nil }), "plans of this kind are made anew")
+		return kind.UnsupportedOption("from", m.Kind, kindsWhere(func(m *kind.Method) bool { return m.CheckRunning != nil }), "leave out --from")
 	case o.Certify && m.Certify == nil:
 		return kind.UnsupportedOption("certify", m.Kind, kindsWhere(func(m *kind.Method) bool { return m.Certify != nil }), "plan simulate shows what a plan holds at any rate")
 	}

@@ -1,12 +1,16 @@
 package planner
 
 import (
+	"errors"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/solver/highs"
+	"inferplan/testkit/fewdraws"
 )
 
 // tightFamily is threeSizes with few samples, on devices that hold two of the three models each.
@@ -111,4 +115,53 @@ func TestCascadeInStagesGoesOn(t *testing.T) {
 			t.Errorf("%v rps: %+v, assumed %v", rate, r, got.Assumptions)
 		}
 	}
+}
+
+// drawnFamily is tightFamily on one to four devices at a drawn rate, with or without an accuracy that is asked for.
+func drawnFamily(t *rapid.T, label string) Inputs {
+	in := tightFamily(rapid.IntRange(1, 4).Draw(t, label+" devices"), float64(rapid.IntRange(100, 3000).Draw(t, label+" rate")))
+	cascade := formats.CascadeOf(in.Workload)
+	if rapid.Bool().Draw(t, label+" has an accuracy target") { // the fewest devices
+		cascade.SLO.Accuracy = .78
+	}
+	return in
+}
+
+// A cascade that starts from another one moves no more devices than it may, and is no worse than what runs.
+func TestCascadesStartFromWhatRuns(t *testing.T) {
+	fewdraws.Check(t, 5, func(t *rapid.T) {
+		solve := func(in Inputs, opt Options) *formats.Plan {
+			opt.SkipNearest = true
+			res, err := Solve(t.Context(), in, opt, highs.Solver{}, nil)
+			if _, ok := errors.AsType[*InfeasibleError](err); ok {
+				t.Skip("no plan")
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res.Plan
+		}
+		running := solve(drawnFamily(t, "running"), Options{})
+		next := drawnFamily(t, "next")
+		next.RunningPlan = running
+		maxMoved := rapid.SampledFrom([]float64{0, .25, .5, 1}).Draw(t, "max-moved")
+		var opt Options
+		opt.Set("max-moved", maxMoved)
+		made := solve(next, opt)
+		if err := made.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		moved, before := 0, running.HeldByDevice()
+		for n, held := range made.HeldByDevice()[0] {
+			if n >= len(before[0]) && len(held) > 0 || n < len(before[0]) && !before[0][n].Covers(held) {
+				moved++
+			}
+		}
+		if r := made.Replan; r.MovedGPUs != moved || float64(moved) > maxMoved*float64(r.GPUs)+1e-9 {
+			t.Errorf("%d of %d devices move, at most %v: %+v", moved, r.GPUs, maxMoved, r)
+		}
+		if v, o := made.Replan.RunningValue, made.Objective; v != nil && (o.Name == "accuracy" && o.Value < *v || o.Name != "accuracy" && o.Value > *v) {
+			t.Errorf("%s of %v, and %v runs", o.Name, o.Value, *v)
+		}
+	})
 }

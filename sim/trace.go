@@ -47,7 +47,8 @@ func newChromeTrace(writer io.Writer, tables *policy.Tables) *chromeTrace {
 	trace.writer.WriteString("[")
 
 	// The processes: device kinds, and links.
-	for kind, name := range tables.Kinds {
+	kindLabels := tables.KindLabels()
+	for kind, name := range kindLabels {
 		trace.writeName("process_name", kind, 0, name)
 	}
 	trace.writeName("process_name", len(tables.Kinds), 0, "links")
@@ -56,7 +57,7 @@ func newChromeTrace(writer io.Writer, tables *policy.Tables) *chromeTrace {
 	// The threads: devices, then links.
 	for deviceIndex := range tables.Devices {
 		device := &tables.Devices[deviceIndex]
-		name := fmt.Sprintf("%s %d", tables.Kinds[device.Kind], device.GPU)
+		name := fmt.Sprintf("%s %d", kindLabels[device.Kind], device.GPU)
 		if device.Share > 1 {
 			name += fmt.Sprintf(" share %d of %d", device.Slot+1, device.Share)
 		}

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -112,9 +111,6 @@ func (o *solveOptions) useServed(r *inputs.Reader, s *servedRun) ([]string, erro
 		if err := r.AddFile("measured", path); err != nil {
 			return nil, err
 		}
-	}
-	if !planner.MovesDevices(s.plan.Kind) {
-		lines = append(lines, fmt.Sprintf("plan: made anew, as plans of kind %s are; what changed stands below it", s.plan.Kind))
 	}
 	return lines, nil
 }
@@ -273,9 +269,7 @@ func (o *solveOptions) servedInputs(r *inputs.Reader) (in planner.Inputs, assump
 	if err != nil {
 		return in, nil, err
 	}
-	if planner.MovesDevices(s.plan.Kind) {
-		r.RunningPlan = s.plan
-	}
+	r.RunningPlan = s.plan
 	measured, err := o.useServed(r, s)
 	o.served = s
 	return r.Documents, slices.Concat(cluster, workload, measured, r.Unnamed), err

@@ -10,6 +10,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/planner/flow/terms"
 	"inferplan/planner/flow/verify"
 	"inferplan/planner/kind"
 	"inferplan/solver/highs"
@@ -156,16 +157,58 @@ func TestWorkflowsStartFromWhatRuns(t *testing.T) {
 		}
 		running := drawnPlan(t, problem("running"))
 		next := problem("next")
-		drawnPlan(t, next)
+		fresh := drawnPlan(t, next)
 		next.RunningPlan = running
 		if err := checkRunning(next); err != nil {
 			t.Skip("no model in common")
 		}
-		checkedReplan(t, next, rapid.SampledFrom([]float64{0, .1, .25, .5, 1}).Draw(t, "max-moved"))
+		made := checkedReplan(t, next, rapid.SampledFrom([]float64{0, .1, .25, .5, 1}).Draw(t, "max-moved"))
+		if made != nil && made.Objective.Bound != nil && *made.Objective.Bound < fresh.Objective.Value*(1-1e-9) {
+			t.Errorf("a bound of %v, and a fresh plan has %v", *made.Objective.Bound, fresh.Objective.Value)
+		}
 	})
 }
 
-// If a search ends before it has a plan, what runs stands.
+// Under the algorithm shares, where a new plan cannot start with what devices hold, what runs stands if too many devices would
+// move.
+func TestSharesKeepWhatRuns(t *testing.T) {
+	problem := func(rates [3]float64) *kind.Problem {
+		p := problemOf(4, 24e9, time.Minute, rates)
+		set(p, "algorithm", terms.AlgorithmShares)
+		return p
+	}
+	p := problem([3]float64{1, 1, 1})
+	p.RunningPlan = planOf(t, problem([3]float64{4, 1, 1}))
+	set(p, "max-moved", 0.)
+	out, err := solvePlan(t.Context(), p, kind.NewRun(highs.Solver{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := out.Replan; r.MovedGPUs != 0 || r.RunningValue == nil || *r.RunningValue != out.Objective.Value {
+		t.Errorf("%+v, %+v", out.Objective, r)
+	}
+}
+
+// The share of the time that runs what devices hold is that of what they hold after moves were limited.
+func TestServedTimeIsThatOfLimitedMoves(t *testing.T) {
+	p := problemOf(4, 24e9, time.Minute, [3]float64{1, 0, 0})
+	running := planOf(t, p)
+	next := problemOf(8, 24e9, time.Minute, [3]float64{1, 1, 1})
+	next.RunningPlan = running
+	served := func(maxMoved float64) float64 {
+		set(next, "max-moved", maxMoved)
+		out, err := solvePlan(t.Context(), next, kind.NewRun(highs.Solver{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out.Phases[1].Value
+	}
+	if few, all := served(0), served(1); few >= all {
+		t.Errorf("%v devices of time served without a move, %v with all", few, all)
+	}
+}
+
+// If a search ends before it has a plan, what runs stands, without a bound: none is known of other plans.
 func TestWhatRunsStandsIfTheSearchEnds(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
@@ -174,6 +217,9 @@ func TestWhatRunsStandsIfTheSearchEnds(t *testing.T) {
 		out, err := solvePlan(ended, p, kind.NewRun(highs.Solver{}))
 		if err != nil {
 			t.Fatal(name, err)
+		}
+		if out.Objective.Bound != nil || out.Objective.Gap != nil || out.Objective.BoundAmong != "" {
+			t.Errorf("%s: a bound that was not searched for: %+v", name, out.Objective)
 		}
 		if r := out.Replan; out.StoppedBy != milp.StoppedByInterrupt || r.MovedGPUs != 0 || r.RunningValue == nil || *r.RunningValue != out.Objective.Value {
 			t.Errorf("%s: stopped by %s with %+v, %+v", name, out.StoppedBy, out.Objective, r)

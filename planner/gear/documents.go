@@ -262,10 +262,10 @@ func (f *resolvedWorkload) objectiveOf(plan *trials.Plan) formats.Objective {
 }
 
 // planOutcome returns a plan as the parts of a plan document: objective with bound and gap, why the search stopped,
-// what one more device would bring, the gear section, the deployment and the policy. It also replaces the workload's
-// problem, by the one that was solved in the end, with its SLO and devices, as what is written is about that.
+// what one more device would bring, the gear section, the deployment and the policy. They are about the problem of the
+// plan, which has the SLO and the devices that the search found.
 func (f *resolvedWorkload) planOutcome(plan *trials.Plan) *kind.Outcome {
-	f.problem = plan.Problem // with the SLO or the devices that the search found
+	p := plan.Problem
 	o := &kind.Outcome{
 		Algorithm: f.input.Values.Word("algorithm"), Values: f.input.Values, Objective: f.objectiveOf(plan), Sense: f.objectiveSense(), StoppedBy: milp.StoppedByWork,
 		Pools: f.pools, Candidates: plan.CascadeCount,
@@ -291,17 +291,17 @@ func (f *resolvedWorkload) planOutcome(plan *trials.Plan) *kind.Outcome {
 
 	// The section, the deployment and the policy. The policy measures the rate over a window that is long enough for the
 	// lowest range, whose upper edge is RangeEdges[0].
-	section := writeSection(plan, f.problem, f.weightsSource)
+	section := writeSection(plan, f.weightsSource)
 	section.Score, section.TriedBound = f.recordScore, plan.TrialBound // the document calls the bound by trials so
-	section.RequestUS, section.RequestCPUUS = document.Micros(f.problem.RequestOverhead), document.Micros(f.requestCPU)
+	section.RequestUS, section.RequestCPUUS = document.Micros(p.RequestOverhead), document.Micros(f.requestCPU)
 	for i := range section.Models {
 		section.Models[i].Calibration = f.calibration[section.Models[i].Model]
 	}
 	o.Section = section
 	f.addDeployment(o, plan)
-	window, hysteresis := policygear.WindowFor(f.problem.RangeEdges[0])
+	window, hysteresis := policygear.WindowFor(p.RangeEdges[0])
 	// The other parameters are the policy's own defaults (policygear.DefaultOptions).
-	parameters := policygear.Options{Window: window, Hysteresis: hysteresis, Alpha: 8, Flush: f.problem.SLO / 4, RefuseLate: true}
+	parameters := policygear.Options{Window: window, Hysteresis: hysteresis, Alpha: 8, Flush: p.SLO / 4, RefuseLate: true}
 	o.Policy = formats.PolicySpec{Name: policygear.Name, Params: parameters.Parameters()}
 	return o
 }

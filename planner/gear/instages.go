@@ -7,6 +7,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/planner/gear/cascades"
 	"inferplan/planner/gear/planspace"
 	"inferplan/planner/stages"
 )
@@ -102,14 +103,14 @@ func (f *resolvedWorkload) measuredByBlock(pm *formats.ProfileModel) bool {
 // its own) that gets the given samples per second. Its latency is that of the largest batch through all stages and
 // transfers, in microseconds. Its rate is that of its slowest stage, and the rate of a stage the samples that it gets,
 // up to what its devices have time for. The speed of the network is stated as an assumption.
-func (f *resolvedWorkload) chainPipeline(placement *planspace.PlacedChain, samples float64) formats.Pipeline {
+func (f *resolvedWorkload) chainPipeline(p *cascades.Problem, placement *planspace.PlacedChain, samples float64) formats.Pipeline {
 	chain := placement.Chain
 	pipeline := formats.Pipeline{Batch: chain.MaxBatch, RPS: math.Inf(1)}
 
 	// Each stage with its times, and the cut behind it.
 	for i := range chain.Stages {
 		chainStage, devices := &chain.Stages[i], placement.Devices[i]
-		wholeDevice := &f.problem.Blocks.Models[chain.Model].ShareCosts[chainStage.Kind][0] // index v-1 has the costs on 1/v of a device
+		wholeDevice := &p.Blocks.Models[chain.Model].ShareCosts[chainStage.Kind][0] // index v-1 has the costs on 1/v of a device
 		busyDevices := samples * chainStage.SecondsPerSample
 		stage := formats.Stage{Blocks: [2]int{chainStage.FirstBlock, chainStage.EndBlock}, Device: f.pools[chainStage.Kind].Device, Share: 1, Replicas: len(devices), GPUs: busyDevices, Placement: replicaPlacements(devices)}
 		wholeDevice.WriteStage(&stage, f.modelProfiles[chain.Model], chain.MaxBatch)

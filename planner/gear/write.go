@@ -28,7 +28,7 @@ func usedModels(plan *trials.Plan, models int) []int {
 // its mean over the ranges of rates, half by weight and half even, so that a model which is only asked in ranges
 // without weight has some, too.
 func (f *resolvedWorkload) addDeployment(o *kind.Outcome, plan *trials.Plan) {
-	p := f.problem
+	p := plan.Problem
 	maxBatch, secondsPerSample := cascades.BatchesAndSpeeds(p)
 	for _, m := range usedModels(plan, len(p.Models)) {
 		// firstReplica counts in the order of a gear's shares: whole models kind by kind, then chains.
@@ -37,13 +37,13 @@ func (f *resolvedWorkload) addDeployment(o *kind.Outcome, plan *trials.Plan) {
 		for k := range p.Kinds {
 			if devices := plan.Replicas(m, k); len(devices) > 0 {
 				gpus := meanSampleRate(plan, p, m, firstReplica, len(devices)) * secondsPerSample[k][m]
-				deployed.Pipelines, firstReplica = append(deployed.Pipelines, f.wholePipeline(m, k, maxBatch[k][m], gpus, devices)), firstReplica+len(devices)
+				deployed.Pipelines, firstReplica = append(deployed.Pipelines, f.wholePipeline(p, m, k, maxBatch[k][m], gpus, devices)), firstReplica+len(devices)
 			}
 		}
 		for c := range plan.Chains {
 			if chain := &plan.Chains[c]; chain.Chain.Model == m {
 				samples := meanSampleRate(plan, p, m, firstReplica, chain.Replicas())
-				deployed.Pipelines, firstReplica = append(deployed.Pipelines, f.chainPipeline(chain, samples)), firstReplica+chain.Replicas()
+				deployed.Pipelines, firstReplica = append(deployed.Pipelines, f.chainPipeline(p, chain, samples)), firstReplica+chain.Replicas()
 			}
 		}
 		o.Deployment = append(o.Deployment, deployed)
@@ -69,11 +69,11 @@ func meanSampleRate(plan *trials.Plan, p *cascades.Problem, model, firstReplica,
 // wholePipeline returns the pipeline, for the plan document, of a model that runs whole on some devices of a kind, both
 // by index. batch is its largest batch, and gpus the number of devices that its work keeps busy on average. devices are
 // numbers within the kind.
-func (f *resolvedWorkload) wholePipeline(model, kindIndex, batch int, gpus float64, devices []int) formats.Pipeline {
+func (f *resolvedWorkload) wholePipeline(p *cascades.Problem, model, kindIndex, batch int, gpus float64, devices []int) formats.Pipeline {
 	modelProfile := f.modelProfiles[model]
 	s := formats.Stage{Blocks: [2]int{0, len(modelProfile.Blocks)}, Device: f.pools[kindIndex].Device, Share: 1, Replicas: len(devices), GPUs: gpus, Placement: replicaPlacements(devices)}
 	wholeModelCosts(modelProfile, s.Device).WriteTimes(&s, modelProfile, batch, 0, 1)
-	s.RPS = min(float64(len(devices)), gpus) * float64(batch) / f.problem.Models[model].Variants[kindIndex].MeanTime(batch).Seconds()
+	s.RPS = min(float64(len(devices)), gpus) * float64(batch) / p.Models[model].Variants[kindIndex].MeanTime(batch).Seconds()
 	return formats.Pipeline{Batch: batch, RPS: s.RPS, LatencyUS: s.InferUS[batch-1], Stages: []formats.Stage{s}}
 }
 
@@ -93,7 +93,8 @@ func replicaPlacements(devices []int) (list []formats.Placement) {
 // writeSection returns the gear section of the plan document: the SLO, the used models with their answers to the
 // planning samples, and the gear (cascade with its split over devices) of each range of rates. weights names where the
 // ranges' weights come from. The caller fills in scores, times and calibration.
-func writeSection(plan *trials.Plan, p *cascades.Problem, weights string) *formats.GearPlan {
+func writeSection(plan *trials.Plan, weights string) *formats.GearPlan {
+	p := plan.Problem
 	g := &formats.GearPlan{
 		SLOUS: document.Micros(p.SLO), Percentile: "p" + strconv.FormatFloat(100*p.Percentile, 'g', 6, 64),
 		Accuracy: p.TargetAccuracy, MaxQPS: p.RangeEdges[len(p.RangeEdges)-1], Weights: weights, Samples: p.PlanningSamples.N, Models: []formats.GearModel{},

@@ -95,7 +95,7 @@ type Problem struct {
 	FeasibilityOnly bool
 	// Quick asks for a good plan soon: steps that take long and mostly improve the bound are left out.
 	Quick bool
-	// KeepRunning asks for the running plan itself, judged by today's documents.
+	// KeepRunning asks for RunningPlan itself, judged by today's documents. Only the methods of plans of flow know it.
 	KeepRunning bool
 	// BoundAttainment is a share of requests in time. If it is set, the bound of the objective
 	// holds for every plan that attains it, so it leaves out the margin for waits. If it is 0, the

@@ -1,6 +1,7 @@
 package moves
 
 import (
+	"fmt"
 	"slices"
 
 	"inferplan/formats"
@@ -11,8 +12,8 @@ import (
 // they do not hold under the plan that runs, and notes the moves that remain in o.Replan. Devices of a pool are
 // interchangeable, with two exceptions: where requests pass between devices of pools whose devices share network cards,
 // devices change numbers only within their node; and where chains of devices cannot be paired alike, the numbers of their
-// pools stay.
-func Renumber(in *kind.Problem, o *kind.Outcome) {
+// pools stay. If they cannot be paired under the plan's own numbers either, it returns an error and leaves o as it is.
+func Renumber(in *kind.Problem, o *kind.Outcome) error {
 	plan := &formats.Plan{Kind: in.RunningPlan.Kind, Pools: o.Pools, Deployment: o.Deployment, Section: o.Section}
 	newHeld, runningHeld := plan.HeldByDevice(), heldByPool(in.RunningPlan, o.Pools)
 	numbers := make([][]int, len(o.Pools))
@@ -24,12 +25,15 @@ func Renumber(in *kind.Problem, o *kind.Outcome) {
 	}
 
 	// Pools whose chains would be paired otherwise keep their numbers.
-	renumbered, fixed := plan.WithDeviceNumbers(numbers)
-	for renumbered == nil {
+	renumbered, fixed, err := plan.WithDeviceNumbers(numbers)
+	for err != nil {
+		if !slices.ContainsFunc(fixed, func(k int) bool { return !slices.Equal(numbers[k], identity(len(numbers[k]))) }) {
+			return fmt.Errorf("numbering the devices of the new plan: %w", err)
+		}
 		for _, k := range fixed {
 			numbers[k] = identity(len(numbers[k]))
 		}
-		renumbered, fixed = plan.WithDeviceNumbers(numbers)
+		renumbered, fixed, err = plan.WithDeviceNumbers(numbers)
 	}
 	o.Deployment, o.Section = renumbered.Deployment, renumbered.Section
 
@@ -42,6 +46,7 @@ func Renumber(in *kind.Problem, o *kind.Outcome) {
 			}
 		}
 	}
+	return nil
 }
 
 // addMove adds the move of one device, as a part of the last one if it is the same of a neighbour.

@@ -63,7 +63,7 @@ func (s *queuePlanner) replan(ctx context.Context, list []*deploy.Search, bounds
 	if err != nil {
 		return nil, err
 	}
-	if !running.IsOneSize() { // the bounds of list are for servers of one size
+	if !running.IsOneSize() || list[0].Problem.LeavesOutSizes() { // the bounds of list are for servers of one size
 		workBound, err := search.Problem.WorkBound(ctx, s.run.Solver, s.goal)
 		switch {
 		case err != nil:

@@ -203,12 +203,38 @@ func TestServersOfSeveralSizesArePlanned(t *testing.T) {
 		for _, instance := range q.Instances {
 			sizes[instance.TensorParallel] = true
 		}
-		if len(sizes) != 2 || o.Bound == nil || objective == "gpus" && (o.Value != 3 || *o.Bound > 3) || !strings.Contains(strings.Join(res.Plan.Assumptions, "\n"), "planned side by side") {
+		if len(sizes) != 2 || o.Bound == nil || o.BoundAmong != "" || objective == "gpus" && (o.Value != 3 || *o.Bound > 3) || !strings.Contains(strings.Join(res.Plan.Assumptions, "\n"), "planned side by side") {
 			t.Errorf("%s: %+v of %+v, %q", objective, o, q.Instances, res.Plan.Assumptions)
 		}
 		checkSizesOfEstimates(t, res.Plan)
 		for _, f := range verify.Check(&kind.CheckInput{Plan: res.Plan, Profile: in.Profile, Cluster: in.Cluster, Workload: in.Workload}) {
 			t.Errorf("%s: %v", objective, f)
+		}
+	}
+}
+
+// Where servers on several numbers of devices would do, and a plan has those on one number, its bound is among such plans.
+func TestBoundIsAmongServersOfOneSize(t *testing.T) {
+	for _, c := range []struct {
+		in         planner.Inputs
+		boundAmong string
+	}{
+		{documents(), ""},
+		{withPairs(1, 13e6, false), "with servers on one number of devices of each kind"},
+	} {
+		res, err := solve(c.in, "objective", "gpus")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o := res.Plan.Objective; o.Bound == nil || o.BoundAmong != c.boundAmong {
+			t.Errorf("%+v, expected a bound among %q", o, c.boundAmong)
+		}
+		plan, err := solveFrom(t, c.in, res.Plan, "gpus", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o := plan.Objective; o.Bound == nil || o.BoundAmong != "" || *o.Bound > *res.Plan.Objective.Bound*(1+1e-9) {
+			t.Errorf("from a plan that runs %+v, expected a bound of all plans, after %+v", o, res.Plan.Objective)
 		}
 	}
 }

@@ -31,6 +31,9 @@ func (s *queuePlanner) outcome(ctx context.Context, c *candidate, bound float64)
 		s.warnLimited(c.simulated, c.value)
 	}
 	objective := kind.BoundedObjective(s.objective, s.sense, c.value, validBound)
+	if c.search.Problem.LeavesOutSizes() {
+		objective.BoundAmong = "with servers on one number of devices of each kind"
+	}
 	outcome := &kind.Outcome{
 		Algorithm: s.input.Values.Word("algorithm"), Values: s.input.Values, Sense: s.sense, Pools: c.search.Problem.Pools, Deployment: c.search.Plans.Deployment(items), Section: section,
 		Objective: objective, Policy: c.search.Problem.Policy, Candidates: c.result.Simulations,

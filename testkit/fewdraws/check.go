@@ -2,23 +2,23 @@ package fewdraws
 
 import (
 	"flag"
+	"os"
 	"strconv"
 	"testing"
 
 	"pgregory.net/rapid"
 )
 
-// defaultDraws is the number of draws that rapid makes if nothing else is asked for.
-const defaultDraws = "100"
-
-// Check tests a property with so many draws, or as many as -rapid.checks names.
+// Check tests a property with so many draws, or as many as -rapid.checks or RAPID_CHECKS names.
 func Check(t *testing.T, draws int, property func(*rapid.T)) {
 	t.Helper()
-	if f := flag.Lookup("rapid.checks"); f != nil && f.Value.String() == defaultDraws {
-		if err := flag.Set("rapid.checks", strconv.Itoa(draws)); err != nil {
+	_, isAsked := os.LookupEnv("RAPID_CHECKS")
+	flag.Visit(func(f *flag.Flag) { isAsked = isAsked || f.Name == "rapid.checks" })
+	if f := flag.Lookup("rapid.checks"); !isAsked && f != nil {
+		if err := f.Value.Set(strconv.Itoa(draws)); err != nil { // not flag.Set, after which it would count as asked for
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = flag.Set("rapid.checks", defaultDraws) })
+		t.Cleanup(func() { _ = f.Value.Set(f.DefValue) })
 	}
 	rapid.Check(t, property)
 }

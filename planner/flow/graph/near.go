@@ -134,59 +134,75 @@ type nearPlanner struct {
 }
 
 // outcomeNear returns the outcome of a plan that starts from the one that runs, which moves at most the share of the devices
-// that the option max-moved says, and is no worse. anew is the best plan of all. The candidates are the plan that runs; the
+// that the option max-moved says, and is no worse. bestResult is the best plan of all. The candidates are the plan that runs; the
 // best plan of all, if it moves few enough; and the best plans that move no device, at most one, two, four and so on, up to as
 // many as may move. These are searched for until a candidate is within the option gap of the best plan of all. Of the
 // candidates within the gap of the best one, it takes that with the fewest moves.
-func (r *resolvedProblem) outcomeNear(ctx context.Context, s *planSearch, anew *solveResult) (*kind.Outcome, error) {
+func (r *resolvedProblem) outcomeNear(ctx context.Context, s *planSearch, bestResult *solveResult) (*kind.Outcome, error) {
 	silent := *r
 	silent.run = kind.NewRun(nil) // what candidates assume is not yet that of the plan
-	n := &nearPlanner{resolvedProblem: &silent, search: s, freshResult: anew, results: map[*kind.Outcome]*solveResult{},
+	n := &nearPlanner{resolvedProblem: &silent, search: s, freshResult: bestResult, results: map[*kind.Outcome]*solveResult{},
 		chooser: &moves.Chooser{Sense: r.sense(), Gap: r.input.Values.Number("gap"), MaxMoved: moves.MaxDevices(r.input, r.pools)}}
 
 	// What runs, and the best plan of all.
-	before, reason := r.runningResult()
+	runningResult, reason := r.runningResult()
 	if reason == nil {
-		n.currentResult = before
-		n.add(before)
+		n.currentResult = runningResult
+		if _, err := n.add(runningResult); err != nil {
+			return nil, err
+		}
 	}
-	anewMoved := n.add(r.enlarged(anew))
+	bestMoved, err := n.add(r.enlarged(bestResult))
+	if err != nil {
+		return nil, err
+	}
 
 	// Plans that move few devices.
 	classes := r.runningClasses()
-	for limit := 0; limit <= n.chooser.MaxMoved && limit < anewMoved && ctx.Err() == nil && !n.chooser.HasNear(anew.value, limit); limit = moves.NextLimit(limit, n.chooser.MaxMoved) {
+	for limit := 0; limit <= n.chooser.MaxMoved && limit < bestMoved && ctx.Err() == nil && !n.chooser.HasNear(bestResult.value, limit); limit = moves.NextLimit(limit, n.chooser.MaxMoved) {
 		near, err := n.solve(ctx, &moveLimits{classes, limit})
-		switch {
-		case err == nil && n.add(r.enlarged(near)) > limit:
-			n.add(near) // larger batches are of other shares of devices
-		case err != nil && !errors.Is(err, terms.ErrNoPlan) && ctx.Err() == nil:
+		if err != nil {
+			if !errors.Is(err, terms.ErrNoPlan) && ctx.Err() == nil {
+				return nil, err
+			}
+			continue
+		}
+		moved, err := n.add(r.enlarged(near))
+		if err == nil && moved > limit {
+			_, err = n.add(near) // larger batches are of other shares of devices
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
 	chosen := n.chooser.Best()
 	if chosen == nil {
-		return nil, moves.TooManyError(r.pools, n.chooser.MaxMoved, anewMoved)
+		return nil, moves.TooManyError(r.pools, n.chooser.MaxMoved, bestMoved)
 	}
 	o := r.outcome(n.results[chosen])
-	moves.Renumber(r.input, o)
+	if err := moves.Renumber(r.input, o); err != nil {
+		return nil, err
+	}
 	if reason != nil {
 		r.run.Assume("the plan that runs has no value of the objective today: %s", reason.Reason)
 		return o, nil
 	}
-	o.Replan.RunningValue = &before.value
+	o.Replan.RunningValue = &runningResult.value
 	return o, nil
 }
 
 // runningOutcome returns the outcome of the plan that runs, by today's documents.
 func (r *resolvedProblem) runningOutcome() (*kind.Outcome, error) {
-	before, reason := r.runningResult()
+	runningResult, reason := r.runningResult()
 	if reason != nil {
 		return nil, reason
 	}
-	before.bound, before.stoppedBy = math.NaN(), milp.StoppedByWork
-	o := r.outcome(before)
-	moves.Renumber(r.input, o)
-	o.Replan.RunningValue = &before.value
+	runningResult.bound, runningResult.stoppedBy = math.NaN(), milp.StoppedByWork
+	o := r.outcome(runningResult)
+	if err := moves.Renumber(r.input, o); err != nil {
+		return nil, err
+	}
+	o.Replan.RunningValue = &runningResult.value
 	return o, nil
 }
 
@@ -199,7 +215,7 @@ func (r *resolvedProblem) sense() milp.Sense {
 }
 
 // add adds a result to the candidates, and returns how many devices it moves. The bound of the best plan of all holds for it.
-func (n *nearPlanner) add(result *solveResult) int {
+func (n *nearPlanner) add(result *solveResult) (moved int, err error) {
 	if result.bound, result.stoppedBy = n.freshResult.bound, n.freshResult.stoppedBy; result.value != n.freshResult.value {
 		if n.sense() == milp.Maximize {
 			result.bound = max(result.bound, result.value)
@@ -209,9 +225,11 @@ func (n *nearPlanner) add(result *solveResult) int {
 		result.stoppedBy = kind.StopReason(milp.RelativeGap(n.sense(), result.value, result.bound), n.chooser.Gap)
 	}
 	o := n.outcome(result)
-	moves.Renumber(n.input, o)
+	if err := moves.Renumber(n.input, o); err != nil {
+		return 0, err
+	}
 	n.results[o] = result
-	return n.chooser.Add(o)
+	return n.chooser.Add(o), nil
 }
 
 // enlarged returns a result with the rest of the deadlines spent on larger batches. A plan in which modules take turns (it has
@@ -252,11 +270,11 @@ func (n *nearPlanner) solve(ctx context.Context, near *moveLimits) (best *solveR
 }
 
 // solveNear returns the best plan that moves few enough devices, and of these one with few devices, by the mixed-integer
-// program. anew is the best plan of all.
-func (s *planSearch) solveNear(ctx context.Context, objective string, anew *solveResult, near *moveLimits) (*solveResult, error) {
+// program. bestResult is the best plan of all.
+func (s *planSearch) solveNear(ctx context.Context, objective string, bestResult *solveResult, near *moveLimits) (*solveResult, error) {
 	q := programQuery{goal: goalMinPrice, maxFactor: 1, moveLimits: near}
 	if objective == "throughput" {
-		q.goal, q.maxFactor = goalMaxRate, max(anew.bound, anew.value)*(1+1e-6)
+		q.goal, q.maxFactor = goalMaxRate, max(bestResult.bound, bestResult.value)*(1+1e-6)
 	}
 	result, err := s.solveProgram(ctx, q, milp.Options{MaxNodes: maxNearNodes})
 	if err != nil {

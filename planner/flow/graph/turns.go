@@ -16,9 +16,9 @@ import (
 // batch at a time, so a task may find it busy with the longest run of any of these modules. If B is that
 // run, a module that takes turns takes
 //
-//	max(D, B) + D
+//	D + β·max(D, B)
 //
-// of the deadline, where one with devices of its own takes 2 D. B depends on the levels that are chosen, so
+// of the deadline (β: batches that a request waits for, option batch-wait), where one with devices of its own takes (1+β)·D. B depends on the levels that are chosen, so
 // the program is solved for every value that B can have, and each program leaves out levels with longer
 // runs. Values with the highest bounds come first.
 

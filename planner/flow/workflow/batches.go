@@ -112,7 +112,7 @@ func (w *workflowProblem) cheapestDevices(ctx context.Context, clusterChoice *ch
 }
 
 // chooseBatches chooses, for given numbers of devices by kind, batches and work shares (the part of a service's work on a kind) so that
-// every path keeps its deadline, with a batch to wait for and one's own at every step. Of these it chooses those with which the work at
+// every path keeps its deadline, with its own batch and those to wait for (option batch-wait) at every step. Of these it chooses those with which the work at
 // rate factor 1 (a common factor on all rates) takes the least part of the busiest kind's time.
 //
 // deviceTime of the result is that part times the number of all devices, so that with one kind it is the device time of the work. All

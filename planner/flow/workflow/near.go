@@ -14,63 +14,77 @@ import (
 )
 
 // outcomeNear returns the outcome of a plan that starts from the one that runs, which moves at most the share of the devices
-// that the option max-moved says, and is no worse. anew makes the best plan of all, of the divided problem. The devices of
-// workflows load models at run time, so a plan may start with what devices hold. It takes the plan that runs if its value is
-// within the option gap of that of the best plan of all, and else that one with few loads at the start.
-func (w *workflowProblem) outcomeNear(ctx context.Context, divided *workflowProblem, anew func() (*kind.Outcome, error)) (*kind.Outcome, error) {
+// that the option max-moved says, and is no worse. b and p are the batches and the placement of the best plan of all, of the
+// divided problem. The devices of workflows load models at run time, so a plan may start with what devices hold, unless the
+// option algorithm is shares. It takes the plan that runs if its value is within the option gap of that of the best plan of
+// all, and else that one with few loads at the start. If neither moves few enough devices, it returns an InfeasibleError.
+func (w *workflowProblem) outcomeNear(ctx context.Context, divided *workflowProblem, b *chosenBatches, p *placement) (*kind.Outcome, error) {
 	// The best plan of all, near what runs.
 	common := *w.run // what holds for both plans
-	best, err := anew()
+	bestPlan, err := divided.outcome(b, p)
 	if err != nil {
 		return nil, err
 	}
 	maxMoved := moves.MaxDevices(w.input, w.clusterPools)
-	moves.Renumber(w.input, best)
-	if bestMoved := best.Replan.MovedGPUs; best.Algorithm != terms.AlgorithmShares {
-		divided.limitMoves(best, maxMoved)
-	} else if bestMoved > maxMoved {
-		return nil, moves.TooManyError(w.clusterPools, maxMoved, bestMoved)
+	if err := moves.Renumber(w.input, bestPlan); err != nil {
+		return nil, err
 	}
+	if bestPlan.Algorithm != terms.AlgorithmShares {
+		limited := *p
+		held, err := divided.limitMoves(bestPlan, maxMoved)
+		if err != nil {
+			return nil, err
+		}
+		limited.heldServices = divided.inPlacementOrder(bestPlan, b, held)
+		placer := &placer{problem: divided, modelBytes: modelBytes(divided), placement: &limited}
+		if err := placer.measureServed(ctx); err != nil {
+			return nil, err
+		}
+		p, bestPlan.Phases[1].Value = &limited, limited.servedTime
+	}
+	divided.warnLoads(p)
 
 	// What runs. It is a candidate if its devices are divided as they are to be now.
 	silent := *w
 	silent.run = &kind.SolveRun{Solver: w.run.Solver, Assumptions: slices.Clone(common.Assumptions), Warnings: slices.Clone(common.Warnings)}
-	before, running, reason, err := silent.runningOutcome(ctx)
+	runningPlan, running, reason, err := silent.runningOutcome(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if reason != nil {
-		w.run.Assume("the plan that runs has no value of the objective today: %s", reason.Reason)
-		return best, nil
+	chooser := &moves.Chooser{Sense: bestPlan.Sense, Gap: w.gap, MaxMoved: maxMoved}
+	if reason == nil && running.problem.isDividedAs(divided) {
+		takeBound(runningPlan, bestPlan, w.gap)
+		chooser.Add(runningPlan)
 	}
-	chooser := &moves.Chooser{Sense: best.Sense, Gap: w.gap, MaxMoved: maxMoved}
-	if running.problem.isDividedAs(divided) {
-		takeBound(before, best, w.gap)
-		chooser.Add(before)
-	}
-	chooser.Add(best)
+	bestMoved := chooser.Add(bestPlan)
 	chosen := chooser.Best()
-	if chosen == before {
+	switch {
+	case chosen == nil:
+		return nil, moves.TooManyError(w.clusterPools, maxMoved, bestMoved)
+	case reason != nil:
+		w.run.Assume("the plan that runs has no value of the objective today: %s", reason.Reason)
+		return chosen, nil
+	case chosen == runningPlan:
 		w.run.Assumptions, w.run.Warnings = silent.run.Assumptions, silent.run.Warnings
 	}
-	chosen.Replan.RunningValue = &before.Objective.Value
+	chosen.Replan.RunningValue = &runningPlan.Objective.Value
 	return chosen, nil
 }
 
 // takeBound gives the plan that runs the bound of the best plan of all, which holds for it, too, unless it has a language
 // model that drains, and so no bound.
-func takeBound(before, best *kind.Outcome, gap float64) {
-	o := &before.Objective
-	if best.Objective.Bound == nil || DrainsLanguageModel(before.Deployment, formats.FlowOf(&formats.Plan{Section: before.Section}).Modules) {
+func takeBound(runningPlan, bestPlan *kind.Outcome, gap float64) {
+	o := &runningPlan.Objective
+	if bestPlan.Objective.Bound == nil || DrainsLanguageModel(runningPlan.Deployment, formats.FlowOf(&formats.Plan{Section: runningPlan.Section}).Modules) {
 		return
 	}
-	bound := max(*best.Objective.Bound, o.Value)
-	if before.Sense == milp.Minimize {
-		bound = min(*best.Objective.Bound, o.Value)
+	bound := max(*bestPlan.Objective.Bound, o.Value)
+	if runningPlan.Sense == milp.Minimize {
+		bound = min(*bestPlan.Objective.Bound, o.Value)
 	}
-	before.Objective = kind.BoundedObjective(o.Name, before.Sense, o.Value, bound)
-	before.Objective.BoundAmong = best.Objective.BoundAmong
-	before.StoppedBy = kind.StopReason(*before.Objective.Gap, gap)
+	runningPlan.Objective = kind.BoundedObjective(o.Name, runningPlan.Sense, o.Value, bound)
+	runningPlan.Objective.BoundAmong = bestPlan.Objective.BoundAmong
+	runningPlan.StoppedBy = kind.StopReason(*runningPlan.Objective.Gap, gap)
 }
 
 // runningOutcome returns the plan that runs with its outcome by today's documents, or the reason why it has none.
@@ -98,8 +112,8 @@ func (w *workflowProblem) keepRunning(ctx context.Context) (*kind.Outcome, error
 
 // limitMoves lets the devices of a renumbered plan start with what they hold, as far as they run it and have the memory for
 // it. As many as maxMoved load what the plan has for them instead, as long as a service has fewer copies than its work takes
-// devices, the service that lacks the most first.
-func (w *workflowProblem) limitMoves(o *kind.Outcome, maxMoved int) {
+// devices, the service that lacks the most first. It returns the services that devices hold then, by number through all pools.
+func (w *workflowProblem) limitMoves(o *kind.Outcome, maxMoved int) (held [][]int, err error) {
 	plan := &formats.Plan{Kind: w.input.RunningPlan.Kind, Pools: o.Pools, Deployment: o.Deployment, Section: o.Section}
 	section := *formats.FlowOf(plan)
 	section.Modules = slices.Clone(section.Modules)
@@ -155,7 +169,42 @@ func (w *workflowProblem) limitMoves(o *kind.Outcome, maxMoved int) {
 		}
 	}
 	o.Section = &section
-	moves.Renumber(w.input, o)
+	return current, moves.Renumber(w.input, o)
+}
+
+// inPlacementOrder returns what devices hold, which held has by number through all pools of an outcome, in the order of the
+// devices of its placement: by kind. Devices of a kind run the same services.
+func (w *workflowProblem) inPlacementOrder(o *kind.Outcome, b *chosenBatches, held [][]int) (ordered [][]int) {
+	isTaken := make([]bool, len(held))
+	for k, count := range b.counts {
+		for range count {
+			var services []int
+			if d := w.nextDevice(o, b, k, isTaken); d >= 0 {
+				services, isTaken[d] = held[d], true
+			}
+			ordered = append(ordered, services)
+		}
+	}
+	return ordered
+}
+
+// nextDevice returns the first device of an outcome that is not taken and runs the services of kind k, or -1.
+func (w *workflowProblem) nextDevice(o *kind.Outcome, b *chosenBatches, k int, isTaken []bool) int {
+	firstDevice := 0
+	for i := range w.partitions[k].pool {
+		firstDevice += o.Pools[i].Count
+	}
+	pool := &o.Pools[w.partitions[k].pool]
+	for n := range pool.Count {
+		runsSame := !isTaken[firstDevice+n]
+		for s := range w.services {
+			runsSame = runsSame && o.Deployment[s].RunsOn(pool.Device, n) == (b.batch[s][k] != notDeployed)
+		}
+		if runsSame {
+			return firstDevice + n
+		}
+	}
+	return -1
 }
 
 // residentsOf returns, by device numbered through all pools, the modules that it holds at the start, by index.

@@ -91,12 +91,12 @@ func Plan(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outc
 	if err != nil {
 		return nil, err
 	}
-	anew := func() (*kind.Outcome, error) { return dividedProblem.outcome(batchChoice, p) }
 	var outcome *kind.Outcome
 	if in.RunningPlan != nil && !in.FeasibilityOnly {
-		outcome, err = problem.outcomeNear(ctx, dividedProblem, anew)
+		outcome, err = problem.outcomeNear(ctx, dividedProblem, batchChoice, p)
 	} else {
-		outcome, err = anew()
+		outcome, err = dividedProblem.outcome(batchChoice, p)
+		dividedProblem.warnLoads(p)
 	}
 	if err != nil || in.BoundAttainment == 0 {
 		return outcome, err

@@ -144,13 +144,14 @@ func (r *runningWorkflows) outcome(ctx context.Context) (*kind.Outcome, error) {
 		if b.deviceTime > devices*(1+1e-9) {
 			return nil, &kind.InfeasibleError{Constraint: "running", Reason: fmt.Sprintf("it carries %s of the rates", kind.FormatPercent(devices/b.deviceTime))}
 		}
-		b.price, b.priceBound = 0, math.NaN()
+		b.price = 0
 		for k, count := range b.counts {
 			b.price += w.prices[k] * float64(count)
 		}
 	}
 	placer := &placer{problem: w, modelBytes: modelBytes(w), placement: newPlacement(w, b)}
 	placer.placement.heldServices = r.startContents(b, placer)
+	placer.placement.servedBound = sumOf(placer.placement.totalTime)
 	if err := placer.measureServed(ctx); err != nil {
 		return nil, err
 	}
@@ -158,8 +159,12 @@ func (r *runningWorkflows) outcome(ctx context.Context) (*kind.Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.StoppedBy = milp.StoppedByWork
-	moves.Renumber(w.input, o)
+	w.warnLoads(placer.placement)
+	o.Objective, o.StoppedBy = kind.BoundedObjective(w.objective, o.Sense, o.Objective.Value, math.NaN()), milp.StoppedByWork // a bound here is one of these batches alone
+	o.Phases[0].Bound = math.NaN()
+	if err := moves.Renumber(w.input, o); err != nil {
+		return nil, err
+	}
 	return o, nil
 }
 
@@ -184,7 +189,6 @@ func (r *runningWorkflows) startContents(b *chosenBatches, placer *placer) (held
 func (r *placer) measureServed(ctx context.Context) error {
 	p := r.placement
 	p.servedTime = sumOf(p.totalTime)
-	p.servedBound = p.servedTime
 	if len(p.kindOf)*len(r.problem.services) > maxPlacementSize {
 		return nil
 	}

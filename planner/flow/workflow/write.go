@@ -68,10 +68,14 @@ func (w *workflowProblem) outcome(b *chosenBatches, p *placement) (*kind.Outcome
 	case len(w.partitions) > len(w.clusterPools):
 		result.Objective.BoundAmong += " and with these devices for models alone"
 	}
+	return result, nil
+}
+
+// warnLoads warns if devices have to load services at run time for some of the planned time.
+func (w *workflowProblem) warnLoads(p *placement) {
 	if totalTime := sumOf(p.totalTime); p.servedTime < totalTime*(1-1e-6) {
 		w.run.Warn("memory: %.3g %% of the time runs what devices hold at the start, at most %.3g %% can; the rest is loaded at run time", 100*p.servedTime/totalTime, 100*p.servedBound/totalTime)
 	}
-	return result, nil
 }
 
 // addApplications adds the applications to a plan's section, with sample ways that their requests take. scale is the rate factor: an

@@ -70,14 +70,14 @@ func (g *MixtureProgram) limitMoves() {
 }
 
 // EachNear calls visit for the placements near what runs that use as many devices as they can, in a space of NearRunning.
-// If there are more than maxCount, it stops early and returns false. A placement without any model is left out.
+// If there are more than maxCount, or its steps are used up, it stops early and returns false. A placement without any model is left out.
 func (space *Space) EachNear(maxCount int, visit func(placement []Config) error) (all bool, err error) {
 	running := space.Problem.Running
 	counts, freeDevices, freeHeld, freeMoves := make([]int, len(space.Configs)), space.Problem.DeviceCounts(), []int(nil), running.MaxMoved
 	for i := range running.Devices {
 		freeHeld = append(freeHeld, running.Devices[i].Count)
 	}
-	visited := 0
+	remainingSteps := maxStepsPerPlacement*maxCount + len(space.Configs) // the first placement takes a step per config
 
 	// isFull reports whether no device is left out that could be had without a load.
 	isFull := func() bool {
@@ -90,7 +90,7 @@ func (space *Space) EachNear(maxCount int, visit func(placement []Config) error)
 	}
 	var fill func(c int) bool
 	fill = func(c int) bool {
-		if visited++; visited > maxVisitsPerPlacement*maxCount {
+		if remainingSteps--; remainingSteps < 0 {
 			return false
 		}
 		if c < 0 {
@@ -123,8 +123,8 @@ func (space *Space) EachNear(maxCount int, visit func(placement []Config) error)
 	return fill(len(space.Configs) - 1), err
 }
 
-// maxVisitsPerPlacement limits the steps of EachNear, as a multiple of the placements.
-const maxVisitsPerPlacement = 50
+// maxStepsPerPlacement limits the steps of EachNear, as a multiple of the placements.
+const maxStepsPerPlacement = 50
 
 // runningStage returns a stage of the chain as the problem has those that run.
 func (c *Chain) runningStage(s int) cascades.RunningStage {

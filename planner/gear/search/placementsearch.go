@@ -249,8 +249,9 @@ func (t *placementSearch) planWithStages(ctx context.Context, inputs *planInputs
 	return t.planOnChains(ctx, space, chainUse)
 }
 
-// planOnChains plans on the best placement of every choice of chains (members in stages), and then on the other
-// placements of all choices, the best first, as far as planOn finds them worth it. chainUse has the samples that each
+// planOnChains plans on the best placement of every choice of chains (members in stages), and then on as many of the other
+// placements of all choices as maxPlacements says, the best first, as far as planOn finds them worth it. A choice without a
+// placement that moves few enough devices of what runs is left out. chainUse has the samples that each
 // chain of the space carries in the linear programs, from which the choices are made.
 func (t *placementSearch) planOnChains(ctx context.Context, space *planspace.Space, chainUse []float64) error {
 	const limitIndex = 0 // batches are not limited further

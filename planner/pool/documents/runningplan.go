@@ -16,7 +16,7 @@ import (
 func CheckRunningPlan(p *kind.Problem) error {
 	switch algorithm := p.Values.Word("algorithm"); {
 	case formats.PoolOf(p.RunningPlan) == nil:
-		return p.FieldError("running", "kind", p.RunningPlan.Kind, formats.PlanPool, "plans of this kind are made anew: leave out --from")
+		return p.FieldError("running", "kind", p.RunningPlan.Kind, formats.PlanPool, "the workload asks for models in pools: start from a plan of these, or leave out --from")
 	case algorithm != AlgorithmTemplate:
 		return &document.Error{Path: "--from", Found: "--algorithm " + algorithm, Expected: "--algorithm " + AlgorithmTemplate}
 	}

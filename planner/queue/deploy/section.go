@@ -184,10 +184,10 @@ func (p *PlanWriter) classCaps(x *Pool, items, models []int) []formats.ClassCap 
 	return caps
 }
 
-// addEstimates adds to plan q an estimator of request times for each model on each kind of devices that runs it, and another one for mega
-// prompts (many times longer than the median) where there are enough of them. If the instances there differ in their devices or in their
-// caps (concurrent sequences), those count of which there are the most. Instances on different numbers of devices have estimators of their
-// own.
+// addEstimates adds to plan q an estimator of request times for each model on each kind of servers that runs it, and another one for mega
+// prompts (many times longer than the median) where there are enough of them. If the instances there differ in their caps (concurrent
+// sequences), the cap counts that the most have. An estimator names its number of devices only if q has servers of another size on that
+// kind of devices.
 func (p *PlanWriter) addEstimates(q *formats.QueuePlan) error {
 	for m := range p.problem.Models {
 		name := p.problem.Models[m].Name
@@ -197,9 +197,9 @@ func (p *PlanWriter) addEstimates(q *formats.QueuePlan) error {
 				continue
 			}
 			tensorParallel := 0
-			if isServer := func(in formats.QueueInstance) bool {
+			if isOtherSize := func(in formats.QueueInstance) bool {
 				return p.problem.kindOf(&in) != kind && in.Device == p.problem.Kinds[kind].Device
-			}; slices.ContainsFunc(q.Instances, isServer) {
+			}; slices.ContainsFunc(q.Instances, isOtherSize) {
 				tensorParallel = p.problem.Kinds[kind].TP
 			}
 			estimators, err := p.estimators.estimateFor(m, kind, sequences)

@@ -116,6 +116,21 @@ type modelIterations struct {
 	minIterations  float64       // iterations per second if all requests of the item were late. Below 0 it demands none.
 }
 
+// LeavesOutSizes reports whether a model was measured on a number of devices of a kind on which the problem has no servers.
+func (p *Problem) LeavesOutSizes() bool {
+	for m := range p.Models {
+		for k := range p.Models[m].Profile.Instances {
+			in := &p.Models[m].Profile.Instances[k]
+			isUsable := slices.ContainsFunc(p.Pools, func(pool formats.Pool) bool { return pool.Device == in.Device && in.TensorParallel <= pool.Count })
+			isIn := func(kind Kind) bool { return kind.Device == in.Device && kind.TP == in.TensorParallel }
+			if isUsable && !slices.ContainsFunc(p.Kinds, isIn) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // WorkBound returns a bound of a goal that holds in the long run, for any order of requests and any assignment to servers: the work of
 // the requests in time (seconds of an instance) must fit into the time of the instances. For the goal price it returns the least price in
 // the unit of the objective, for the others the largest goodput in requests per second or the largest factor on all rates. If the work
