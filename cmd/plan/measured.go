@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -112,9 +111,6 @@ func (o *solveOptions) useServed(r *inputs.Reader, s *servedRun) ([]string, erro
 		if err := r.AddFile("measured", path); err != nil {
 			return nil, err
 		}
-	}
-	if !planner.MovesDevices(s.plan.Kind) {
-		lines = append(lines, fmt.Sprintf("plan: made anew, as plans of kind %s are; what changed stands below it", s.plan.Kind))
 	}
 	return lines, nil
 }
