@@ -75,7 +75,7 @@ func commandOf(words []string, variables map[string]string) (command, error) {
 		}
 		return command{}, &document.Error{Found: found, Expected: "commands", Hint: "give the command of the server itself"}
 	}
-	s := &script{variables: map[string]expand.Variable{}, missing: map[string]bool{}, optional: map[*syntax.Stmt]bool{}, conditions: map[*syntax.Stmt]bool{}}
+	s := &script{Environ: expand.ListEnviron(), variables: map[string]expand.Variable{}, missing: map[string]bool{}, optional: map[*syntax.Stmt]bool{}, conditions: map[*syntax.Stmt]bool{}}
 	for name, value := range variables {
 		s.variables[name] = expand.Variable{Set: true, Exported: true, Kind: expand.String, Str: value}
 	}
@@ -108,6 +108,8 @@ var printers = []string{"echo", "printf", "which", "type"}
 
 // script is a script of a shell that is read: which of its commands start model servers, and what its variables are.
 type script struct {
+	expand.Environ // lists no variables: references to names by other names are not expanded
+
 	variables map[string]expand.Variable // those with Kind expand.Unknown have a value that is not known; @ has the arguments
 	missing   map[string]bool            // variables that are used and have no value
 	exportAll bool                       // of set -a
@@ -135,15 +137,6 @@ func (s *script) Get(name string) expand.Variable {
 		return expand.Variable{Set: true, Kind: expand.String, Str: arguments.List[i-1]}
 	}
 	return s.variables[name]
-}
-
-// Each calls a function for every variable, as expand.Environ.
-func (s *script) Each(visit func(name string, v expand.Variable) bool) {
-	for _, name := range slices.Sorted(maps.Keys(s.variables)) {
-		if !visit(name, s.variables[name]) {
-			return
-		}
-	}
 }
 
 // setArguments sets the arguments of the shell: $1, $2 and so on.
@@ -267,7 +260,7 @@ func (s *script) call(n *syntax.CallExpr, c nesting) {
 	}
 
 	// Variables that are assigned before the program are its own.
-	own := &script{variables: maps.Clone(s.variables), missing: s.missing}
+	own := &script{Environ: s.Environ, variables: maps.Clone(s.variables), missing: s.missing}
 	own.assign(n.Assigns, true)
 	started, err := commandOf(words, own.exported())
 	isQuestion := c.isCondition || slices.ContainsFunc(words[1:], func(word string) bool { return word == "--version" || word == "--help" })
@@ -346,7 +339,9 @@ func (s *script) expand(word *syntax.Word) ([]string, bool) {
 	syntax.Walk(word, func(node syntax.Node) bool {
 		switch n := node.(type) {
 		case *syntax.ParamExp:
-			if n.Param != nil {
+			if n.Excl || n.Names != 0 || n.Param == nil {
+				isKnown = false
+			} else {
 				check(n.Param.Value)
 			}
 		case *syntax.ArithmExp:
