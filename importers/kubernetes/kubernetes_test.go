@@ -180,6 +180,7 @@ func TestScripts(t *testing.T) {
 		"if x; then set -- 1; fi\nvllm serve ${1:-2}":                                           "found the word ${1:-2} of a script",
 		"if x; then N=9; fi\nvllm serve m ${N:-16}":                                             "found the word ${N:-16} of a script",
 		"[ -n \"$X\" ] && N=9 && M=1\nvllm serve m $N":                                          "found the word $N of a script",
+		"vllm serve m <(x)":                                                                     "found the word <(x) of a script",
 		"vllm serve m ${!M*}":                                                                   "found the word ${!M*} of a script",
 		"if x; then N=9; fi\nvllm serve m $((N+1))":                                             "found the word $((N + 1)) of a script",
 		"vllm serve m $((N+1)) ${M:-3}":                                                         "vllm|serve|m|9|3",

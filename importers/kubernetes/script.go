@@ -344,6 +344,8 @@ func (s *script) expand(word *syntax.Word) ([]string, bool) {
 			} else {
 				check(n.Param.Value)
 			}
+		case *syntax.CmdSubst, *syntax.ProcSubst, *syntax.ExtGlob:
+			isKnown = false
 		case *syntax.ArithmExp:
 			if n.X == nil {
 				return true
