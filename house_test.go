@@ -6,6 +6,8 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -66,6 +68,17 @@ func TestHouse(t *testing.T) {
 	}
 	for _, v := range undescribed(append(files, ours...)) {
 		t.Error(v)
+	}
+}
+
+// Draws that failed once are not in the repository: property tests would repeat them on every machine.
+func TestNoFailedDrawsAreCommitted(t *testing.T) {
+	if _, err := os.Stat(".git"); err != nil {
+		t.Skip("no checkout of git")
+	}
+	list, err := exec.Command("git", "ls-files", "*/testdata/rapid/*.fail").Output()
+	if err != nil || len(list) > 0 {
+		t.Errorf("%v: expected no files of failed draws, found:\n%s", err, list)
 	}
 }
 

@@ -94,6 +94,9 @@ func WriteCSV(w io.Writer, rows []Row) error {
 // Sentence says what reports mean together, the first as the reference.
 func Sentence(names []string, reports []*formats.Report) string {
 	first := reports[0]
+	if len(reports) == 1 && first.Requests == 0 {
+		return fmt.Sprintf("In %s there were no requests.", names[0])
+	}
 	if len(reports) == 1 {
 		return fmt.Sprintf("In %s, %s of %s were answered in time%s.", names[0], percent(first.Attainment), document.CountOf(int(first.Requests), "request"), intervalText(&first.Counts))
 	}
@@ -136,6 +139,22 @@ func p99Text(a, b *formats.Report) string {
 		word = "lower"
 	}
 	return fmt.Sprintf(", and its p99 is %.1f %% %s", math.Abs(change), word)
+}
+
+// Attainment writes the share of requests in time for a table, or "-" if there were none.
+func Attainment(share float64, requests int64) string {
+	if requests == 0 {
+		return "-"
+	}
+	return percent(share)
+}
+
+// Latency writes a latency of requests for a table, in milliseconds, or "-" if there were none.
+func Latency(latency document.Micros, requests int64) string {
+	if requests == 0 {
+		return "-"
+	}
+	return document.FormatMillis(latency.D())
 }
 
 func percent(share float64) string { return fmt.Sprintf("%.2f %%", 100*share) }

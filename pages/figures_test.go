@@ -33,6 +33,9 @@ func TestSentence(t *testing.T) {
 			t.Errorf("found %q, expected it to end with %q", got, c.want)
 		}
 	}
+	if got, want := pages.Sentence([]string{"one"}, []*formats.Report{{}}), "In one there were no requests."; got != want {
+		t.Errorf("found %q, expected %q", got, want)
+	}
 	if got, want := pages.Sentence([]string{"one"}, []*formats.Report{first}), "In one, 99.00 % of 100 requests were answered in time (95 % interval: 98.00 % to 100.00 %)."; got != want {
 		t.Errorf("found %q, expected %q", got, want)
 	}

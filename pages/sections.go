@@ -227,7 +227,7 @@ func classSection(_ *formats.Plan, runs []Run) (Section, error) {
 	t := Table{Align: "llrrrrr", Header: []string{"report", "class", "requests", "in time", "whole answer p99 ms", "first token p99 ms", "per token p99 ms"}}
 	for i := range runs {
 		for _, c := range runs[i].Report.Classes {
-			t.Rows = append(t.Rows, []string{runs[i].Name, c.Class, fmt.Sprint(c.Requests), percent(c.Attainment), document.FormatMillis(c.E2EP99US.D()), document.FormatMillis(c.TTFTP99US.D()), document.FormatMillis(c.TPOTP99US.D())})
+			t.Rows = append(t.Rows, []string{runs[i].Name, c.Class, fmt.Sprint(c.Requests), Attainment(c.Attainment, c.Requests), Latency(c.E2EP99US, c.Requests), Latency(c.TTFTP99US, c.Requests), Latency(c.TPOTP99US, c.Requests)})
 		}
 	}
 	return tableSection("Classes", t), nil

@@ -34,11 +34,11 @@ flags=("$@")
 run() { go test -vet=off -timeout 20m ${flags[@]+"${flags[@]}"} "$@" || bad=1; } # go vet has read all before
 
 bad=0
+[ "$what" = pure ] || go tool -n nats-server >/dev/null || exit 1 # else several tests build it at once
 case $what in
 all)
   fixed_seed
   go vet ./... || exit 1
-  go tool -n nats-server >/dev/null || exit 1 # else several tests build it at once
   all=$(go list ./...) || exit 1
   mapfile -t raced < <(grep -E "$(below "$race")" <<<"$all")
   mapfile -t plain < <(grep -vE "$(below "$race")" <<<"$all")

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"inferplan/formats"
+	"inferplan/pages"
 )
 
 // printClasses prints the classes of requests to language models, and the figures of their instances.
@@ -15,7 +16,7 @@ func printClasses(p *printer, t *formats.TokenReport) error {
 	}
 	var rows [][]string
 	for _, k := range t.Classes {
-		rows = append(rows, []string{cmp.Or(k.Class, "-"), fmt.Sprint(k.Requests), formatPercent(k.Attainment), formatMillis(k.E2EP99US.D()), formatMillis(k.TTFTP99US.D()), formatMillis(k.TPOTP99US.D()), askedOf(&k)})
+		rows = append(rows, []string{cmp.Or(k.Class, "-"), fmt.Sprint(k.Requests), pages.Attainment(k.Attainment, k.Requests), pages.Latency(k.E2EP99US, k.Requests), pages.Latency(k.TTFTP99US, k.Requests), pages.Latency(k.TPOTP99US, k.Requests), askedOf(&k)})
 	}
 	if err := p.printTable("lrrrrrl", []string{"class", "requests", "attainment", "e2e p99 ms", "TTFT p99 ms", "TPOT p99 ms", "asked"}, rows); err != nil {
 		return err
@@ -59,9 +60,9 @@ func askedOf(k *formats.ClassReport) string {
 	if k.Figure == "" {
 		return ""
 	}
-	text := fmt.Sprintf("%s %s: %s of %s ms", figureNames[k.Figure], k.Percentile, formatMillis(k.AtPercentileUS.D()), formatMillis(k.SLOUS.D()))
+	text := fmt.Sprintf("%s %s: %s of %s ms", figureNames[k.Figure], k.Percentile, pages.Latency(k.AtPercentileUS, k.Requests), formatMillis(k.SLOUS.D()))
 	if k.WaitingSLOUS > 0 {
-		text += fmt.Sprintf(", waiting %s of %s ms", formatMillis(k.WaitingAtPercentileUS.D()), formatMillis(k.WaitingSLOUS.D()))
+		text += fmt.Sprintf(", waiting %s of %s ms", pages.Latency(k.WaitingAtPercentileUS, k.Requests), formatMillis(k.WaitingSLOUS.D()))
 	}
 	return text
 }

@@ -76,6 +76,9 @@ func cliReference() []byte {
 	for code, meaning := range exitMeanings {
 		fmt.Fprintf(&out, "| %d | %s |\n", code, meaning)
 	}
+	out.WriteString("\n## Rules of all verbs\n\n" +
+		"- A document of another kind is never overwritten (2).\n" +
+		"- A flag that does nothing for the plan's kind is refused (2); in the environment and the file it is ignored.\n")
 	for _, c := range verbsOf(newRootCommand()) {
 		fmt.Fprintf(&out, "\n## %s\n\n", c.CommandPath())
 		if c.Long == "" {

@@ -56,8 +56,8 @@ func starterPools(profile *formats.Profile, machine planner.Machine) []formats.P
 			p.Count, p.MaxShares = modelsOn(profile, m.Device), max(p.MaxShares, m.Share)
 		}
 	}
-	for _, in := range starterInstances(profile.LLMs) {
-		if in != nil {
+	for i := range profile.LLMs {
+		if in := starterInstance(&profile.LLMs[i]); in != nil {
 			poolOf(in.Device).Count += in.TensorParallel
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"inferplan/formats"
@@ -64,6 +65,19 @@ func TestStartersOfNoisyProfilesSolve(t *testing.T) {
 	}
 	if kinds[formats.PlanGear] == 0 || kinds[formats.PlanPool] == 0 || kinds[formats.PlanQueue] == 0 {
 		t.Errorf("plans by kind: %v", kinds)
+	}
+}
+
+// Language models whose servers take other numbers of devices of one kind are in one workload.
+func TestStartersHaveServersOfAllSizes(t *testing.T) {
+	profile := drawLanguageModels(rand.New(rand.NewPCG(1, 1)))
+	one := profile.LLMs[0].Instances[0]
+	one.TensorParallel = 1
+	two := one
+	two.TensorParallel = 2
+	profile.LLMs = []formats.LLMProfile{{Model: "a", Instances: []formats.LLMInstance{one}}, {Model: "b", Instances: []formats.LLMInstance{two}}}
+	if text := textStarter(profile.LLMs); !strings.Contains(text, `models: ["a", "b"]`) || strings.Contains(text, "Left out") {
+		t.Error(text)
 	}
 }
 

@@ -155,11 +155,11 @@ func cascadeStarter(family []*formats.ProfileModel, total, frontEnd time.Duratio
 	return fmt.Sprintf(workloadHead+`cascade:
   family: [%s]  # the models of the records, in order of size
   slo:
-    latency: %s     # 10 times the mean time of a request that every model sees; the most accurate cascades in time are found
+    latency: %s     # 10 times the mean time if every model sees the request; among the cascades that keep it, the most accurate is found
     percentile: p95
     # accuracy: 0.9   # in its place or beside it: the least latency, or the fewest devices
   qps:
-    max: %.3g          # requests a second at most: half of what one device does in that mean time, or the front end
+    max: %.3g          # requests a second at most: half of what one device, or the front end if it is slower, carries when every model sees every request
     ranges: 4         # gears
     distribution: zipf  # how often each range of rates occurs; or measured: FILE (second,count)
 `, strings.Join(document.Map(family, func(m **formats.ProfileModel) string { return fmt.Sprintf("%q", (*m).Model) }), ", "),
@@ -175,39 +175,22 @@ const (
 // Of a starter workload of language models, a server that runs so many sequences at once answers twice the rate.
 const starterSequences = 8
 
-// knowsKV reports whether the KV capacity of an instance is known, without which no plan is made.
-func knowsKV(in formats.LLMInstance) bool { return in.KVTokens > 0 }
-
-// starterInstances returns an instance of each language model: the first whose KV capacity is known and that takes as
-// many devices as those of earlier models on the same kind, as all servers of a pool do. It is nil if there is none.
-func starterInstances(llms []formats.LLMProfile) []*formats.LLMInstance {
-	instances, devicesEach := make([]*formats.LLMInstance, len(llms)), map[string]int{}
-	for i := range llms {
-		instances[i] = document.First(llms[i].Instances, func(in *formats.LLMInstance) bool {
-			n := devicesEach[in.Device]
-			return knowsKV(*in) && (n == 0 || n == in.TensorParallel)
-		})
-		if in := instances[i]; in != nil {
-			devicesEach[in.Device] = in.TensorParallel
-		}
-	}
-	return instances
+// starterInstance returns the first instance of a language model whose KV capacity is known, without which no plan is
+// made. It is nil if there is none.
+func starterInstance(m *formats.LLMProfile) *formats.LLMInstance {
+	return document.First(m.Instances, func(in *formats.LLMInstance) bool { return in.KVTokens > 0 })
 }
 
 // textStarter returns a commented workload of the language models that have a starter instance. The rate of all together
 // is half of what the slowest of them answers that runs starterSequences sequences at once, or as many as it can.
 func textStarter(llms []formats.LLMProfile) string {
 	// Choose the models, and lengths that fit into the memory of all.
-	var names, incomplete, unlike []string
+	var names, incomplete []string
 	var instances []*formats.LLMInstance
 	prompt, output := int64(starterPrompt), int64(starterOutput)
-	for i, in := range starterInstances(llms) {
-		switch {
-		case in != nil:
-		case slices.ContainsFunc(llms[i].Instances, knowsKV):
-			unlike = append(unlike, llms[i].Model)
-			continue
-		default:
+	for i := range llms {
+		in := starterInstance(&llms[i])
+		if in == nil {
 			incomplete = append(incomplete, llms[i].Model)
 			continue
 		}
@@ -244,5 +227,5 @@ func textStarter(llms []formats.LLMProfile) string {
     output: {distribution: fixed, mean: %d}
 # plan import workload makes this from a trace of requests.
 arrivals: {process: poisson}
-`, strings.Join(names, ", "), leftOut(incomplete, "the profile lacks their KV capacity (kv_tokens)")+leftOut(unlike, "their servers take more or fewer devices than those of the others"), document.Duration(roundUp(5*slowest)), 0.5*leastRPS, prompt, output)
+`, strings.Join(names, ", "), leftOut(incomplete, "the profile lacks their KV capacity (kv_tokens)"), document.Duration(roundUp(5*slowest)), 0.5*leastRPS, prompt, output)
 }

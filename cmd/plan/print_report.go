@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/pages"
 	"inferplan/planner/explain"
 )
 
@@ -29,8 +30,8 @@ func printReport(p *printer, rep *formats.Report) error {
 	var rows [][]string
 	for _, m := range rep.Models {
 		row := []string{
-			m.Key().String(), formatRate(m.OfferedRPS), fmt.Sprint(m.Requests), formatAttainment(m.Counts), formatInterval(m.AttainmentCI), fmt.Sprint(m.Dropped),
-			fmt.Sprint(m.Late), formatRate(m.GoodputRPS), formatMillis(m.Latency.P50US.D()), formatMillis(m.Latency.P99US.D()), formatSLO(&m, &rep.TokenReport),
+			m.Key().String(), formatRate(m.OfferedRPS), fmt.Sprint(m.Requests), pages.Attainment(m.Attainment, m.Requests), formatInterval(m.AttainmentCI), fmt.Sprint(m.Dropped),
+			fmt.Sprint(m.Late), formatRate(m.GoodputRPS), pages.Latency(m.Latency.P50US, m.Requests), pages.Latency(m.Latency.P99US, m.Requests), formatSLO(&m, &rep.TokenReport),
 		}
 		if m.MaxLoadFactor != nil {
 			row = append(row, fmt.Sprintf("%.2f", *m.MaxLoadFactor))
@@ -105,7 +106,7 @@ func printPlans(p *printer, plans []formats.PlanReport) error {
 	var rows [][]string
 	for i := range plans {
 		r := &plans[i]
-		rows = append(rows, []string{r.SHA256[:min(12, len(r.SHA256))], r.Kind, r.Policy, fmt.Sprintf("%.1f", r.StartUS.D().Seconds()), fmt.Sprintf("%.1f", r.DurationUS.D().Seconds()), fmt.Sprint(r.Requests), formatAttainment(r.Counts), fmt.Sprint(r.Dropped), fmt.Sprint(r.Late), formatRate(r.GoodputRPS), formatMillis(r.Latency.P99US.D())})
+		rows = append(rows, []string{r.SHA256[:min(12, len(r.SHA256))], r.Kind, r.Policy, fmt.Sprintf("%.1f", r.StartUS.D().Seconds()), fmt.Sprintf("%.1f", r.DurationUS.D().Seconds()), fmt.Sprint(r.Requests), pages.Attainment(r.Attainment, r.Requests), fmt.Sprint(r.Dropped), fmt.Sprint(r.Late), formatRate(r.GoodputRPS), pages.Latency(r.Latency.P99US, r.Requests)})
 	}
 	return p.printTable("lllrrrrrrrr", []string{"plan", "kind", "policy", "from s", "for s", "requests", "attainment", "dropped", "late", "goodput", "p99 ms"}, rows)
 }
@@ -140,21 +141,19 @@ func printCurve(p *printer, curve []formats.LoadReport) error {
 	}
 	var rows [][]string
 	for _, l := range curve {
-		row := []string{fmt.Sprintf("%.4g", l.Load), formatPercent(l.Attainment)}
+		// A model whose requests are all in time and took none had none: the curve has no counts.
+		row, requests := []string{fmt.Sprintf("%.4g", l.Load), ""}, int64(0)
 		for _, m := range l.Models {
-			row = append(row, formatPercent(m.Attainment)+" "+formatInterval(m.AttainmentCI))
+			text := "-"
+			if m.Attainment < 1 || m.P99US > 0 {
+				requests, text = 1, formatPercent(m.Attainment)+" "+formatInterval(m.AttainmentCI)
+			}
+			row = append(row, text)
 		}
+		row[1] = pages.Attainment(l.Attainment, requests)
 		rows = append(rows, row)
 	}
 	return p.printTable(strings.Repeat("r", len(header)), header, rows)
-}
-
-// formatAttainment writes the share of the requests in time, or "-" if there were none.
-func formatAttainment(c formats.Counts) string {
-	if c.Requests == 0 {
-		return "-"
-	}
-	return formatPercent(c.Attainment)
 }
 
 func formatInterval(ci *[2]float64) string {

@@ -161,8 +161,8 @@ func comparisonTable(names []string, reports []*formats.Report) pages.Table {
 			diffAtt = fmt.Sprintf("%+.2f pt", 100*(c.Attainment-refAtt))
 		}
 		rows = append(rows, []string{
-			label, name, formatRate(rps), fmt.Sprint(c.Requests), formatAttainment(c), diffAtt,
-			fmt.Sprint(c.Dropped), fmt.Sprint(c.Late), formatMillis(l.P50US.D()), diff50, formatMillis(l.P99US.D()), diff99, slo,
+			label, name, formatRate(rps), fmt.Sprint(c.Requests), pages.Attainment(c.Attainment, c.Requests), diffAtt,
+			fmt.Sprint(c.Dropped), fmt.Sprint(c.Late), pages.Latency(l.P50US, c.Requests), diff50, pages.Latency(l.P99US, c.Requests), diff99, slo,
 		})
 	}
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 	"testing"
@@ -60,5 +61,25 @@ func TestModelsOfLaterReportsAreShown(t *testing.T) {
 	}
 	if want := []string{"all|x|", "|y|+0.00 pt", "a|x|", "|y|+0.00 pt", "b|y|"}; !slices.Equal(got, want) {
 		t.Errorf("found %q, expected %q", got, want)
+	}
+}
+
+// Without requests, tables have a dash for the share in time and for latencies: no share was reached.
+func TestTablesWithoutRequestsHaveDashes(t *testing.T) {
+	none := formats.Counts{Attainment: 1, AttainmentCI: &[2]float64{0, 1}}
+	report := &formats.Report{
+		Counts: none, Models: []formats.ModelReport{{Model: "a", Counts: none}}, Plans: []formats.PlanReport{{Counts: none}},
+		Curve:       []formats.LoadReport{{Load: 0.5, Attainment: 1, Models: []formats.ModelPoint{{Model: "a", Attainment: 1}}}},
+		TokenReport: formats.TokenReport{Classes: []formats.ClassReport{{Class: "chat", Attainment: 1, Figure: formats.FigureE2E, Percentile: "p99", SLOUS: 1000}}},
+	}
+	var out bytes.Buffer
+	if err := printReport(&printer{out: &out}, report); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range comparisonTable([]string{"one", "two"}, []*formats.Report{report, report}).Rows {
+		out.WriteString(strings.Join(row, " ") + "\n")
+	}
+	if text := out.String(); strings.Contains(text, "100.00 %") || !strings.Contains(text, "e2e p99: - of") {
+		t.Error(text)
 	}
 }

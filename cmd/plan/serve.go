@@ -81,9 +81,9 @@ again and switches, and so does a change of the file with --watch-plan. --engine
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.http, "http", executor.DefaultHTTP, "address of HTTP, or off; :PORT is on loopback, too, 0.0.0.0:PORT on every interface")
-	f.StringVar(&o.grpc, "grpc", executor.DefaultGRPC, "address of gRPC, or off")
-	f.StringVar(&o.metrics, "metrics", executor.DefaultMetrics, "address of the metrics and of a page that shows the server, or off")
+	f.StringVar(&o.http, "http", executor.DefaultHTTP, "address of HTTP, or off; without a host it is 127.0.0.1")
+	f.StringVar(&o.grpc, "grpc", executor.DefaultGRPC, "address of gRPC, or off; without a host it is 127.0.0.1")
+	f.StringVar(&o.metrics, "metrics", executor.DefaultMetrics, "address of the metrics and of a page that shows the server, or off; without a host it is 127.0.0.1")
 	f.StringVar(&o.models, "models-dir", "models", "folder with the models, NAME.onnx")
 	f.StringVar(&o.engine, "engine", "onnx", "onnx or replay")
 	policyFlag(cmd, f, &o.policy)

@@ -56,18 +56,19 @@ func (m *manifests) kinds() []deviceKind {
 
 // imageStep says how the image is made.
 func (m *manifests) imageStep() export.Step {
-	folder, arguments, text := "`make dist` makes in the source tree of inferplan (`dist/inferplan-linux-amd64`)", " --build-context inferplan=DIST", ""
+	target, folder, arguments, text := "make dist", "inferplan-linux-amd64", " --build-context inferplan=DIST", ""
 	if m.UsesGPUs {
-		folder = "`make dist CUDA=1` makes in the source tree of inferplan (`dist/inferplan-linux-amd64-cuda`)"
+		target, folder = "make dist CUDA=1", "inferplan-linux-amd64-cuda"
 		arguments += " --build-arg BASE=IMAGE"
-		text = " IMAGE is a base image with glibc 2.36 or newer and the run-time libraries of CUDA 13 and cuDNN 9."
+		text = "\n- `IMAGE`: a base image with glibc 2.36 or newer and the run-time libraries of CUDA 13 and cuDNN 9"
 	}
 	if len(m.Models) > 0 {
 		arguments += " --build-context models=MODELS"
-		text += " MODELS is the folder with " + document.List(m.Models) + ", with weights and libraries of operators beside them."
+		text += "\n- `MODELS`: the absolute path of the folder with " + document.List(m.Models) + ", with weights and libraries of operators beside them"
 	}
 	return export.Step{
-		Title: "Image", Text: "Type the commands of this page in its folder. DIST is the folder that " + folder + "." + text,
+		Title: "Image", Text: "Type the commands of this page in its folder. Replace the words in capitals:\n\n" +
+			"- `DIST`: the absolute path of `dist/" + folder + "`, which `" + target + "` makes in the source tree of inferplan" + text,
 		Commands: "podman build -t " + m.Image + " -f image/Containerfile" + arguments + " image\npodman push " + m.Image,
 	}
 }

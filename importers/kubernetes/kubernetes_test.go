@@ -165,12 +165,44 @@ func TestScripts(t *testing.T) {
 		"pip install x && vllm serve m -tp 2 | tee log; sleep 1":                                "vllm|serve|m|-tp|2",
 		"vllm serve m >/tmp/log 2>&1 & wait":                                                    "vllm|serve|m",
 		"# vllm serve no\nset -e\nN=3\nexport SEQS=$N\nvllm serve m \\\n  --max-num-seqs $SEQS": "vllm|serve|m|--max-num-seqs|3",
-		"env N=4 vllm serve m --lora-modules '{\"name\": \"a\"}' {\"b\":1,\"c\":2} $KEY $UNSET": `vllm|serve|m|--lora-modules|{"name": "a"}|{b:1,c:2}|$(KEY)|$UNSET`,
+		"env N=4 vllm serve m --lora-modules '{\"name\": \"a\"}' {\"b\":1,\"c\":2} $KEY":        `vllm|serve|m|--lora-modules|{"name": "a"}|{b:1,c:2}|$(KEY)`,
 		"bash -lc 'vllm serve m ${EMPTY:-e} \"$N\"'":                                            "vllm|serve|m|e|8",
 		"if true; then vllm serve a; else vllm serve b; fi":                                     "vllm|serve|a",
-		"vllm serve m --max-num-seqs $(nproc) {1..1000000000}":                                  "vllm|serve|m|--max-num-seqs|$(nproc)|{1..1000000000}",
+		"vllm serve m {1..1000000000}":                                                          "vllm|serve|m|{1..1000000000}",
+		"vllm serve m --max-num-seqs $(nproc)":                                                  "found the word $(nproc) of a script, expected words and variables with known values\n  hint: write what this command prints in its place",
+		"vllm serve m $UNSET":                                                                   "found the word $UNSET of a script, expected words and variables with known values\n  hint: give the value itself",
+		"A=--x\nA+=' -tp 2'\nN+=0\nvllm serve m $A $N":                                          "vllm|serve|m|--x|-tp|2|80",
+		"A=(-tp 2)\nvllm serve m \"${A[@]}\"":                                                   "found the word ${A[@]} of a script",
+		"A=1\nA[1]=2\nvllm serve m $A":                                                          "found the word $A of a script",
+		"A=$(x)\nA+=1\nvllm serve m $A":                                                         "found the word $A of a script",
+		"set -- m -tp 2\nset -- \"$@\" '1 2'\nvllm serve $@":                                    "vllm|serve|m|-tp|2|1|2",
+		"set -- x m\nshift\nexec vllm serve \"$@\" $#":                                          "vllm|serve|m|1",
+		"if x; then set -- 1; fi\nvllm serve ${1:-2}":                                           "found the word ${1:-2} of a script",
+		"if x; then N=9; fi\nvllm serve m ${N:-16}":                                             "found the word ${N:-16} of a script",
+		"[ -n \"$X\" ] && N=9 && M=1\nvllm serve m $N":                                          "found the word $N of a script",
+		"vllm serve m <(x)":                                                                     "found the word <(x) of a script",
+		"vllm serve m ${!M*}":                                                                   "found the word ${!M*} of a script",
+		"if x; then N=9; fi\nvllm serve m $((N+1))":                                             "found the word $((N + 1)) of a script",
+		"vllm serve m $((N+1)) ${M:-3}":                                                         "vllm|serve|m|9|3",
+		"cd /m && M=3 && vllm serve m $M":                                                       "vllm|serve|m|3",
+		"x || N=9\nvllm serve m $N":                                                             "found the word $N of a script",
+		"(N=9)\nvllm serve m $N":                                                                "found the word $N of a script",
+		"for N in 1 2; do true; done; vllm serve m $N":                                          "found the word $N of a script",
+		"f() { N=9; }\nf\nvllm serve m $N":                                                      "found the word $N of a script",
+		"unset N\nvllm serve m ${N:-16}":                                                        "vllm|serve|m|16",
+		"vllm --version && vllm serve m":                                                        "vllm|serve|m",
+		"vllm serve --help\nvllm serve m":                                                       "vllm|serve|m",
+		"if vllm serve no; then vllm serve m; fi":                                               "vllm|serve|m",
+		"bash -euo pipefail -c 'vllm serve m'":                                                  "vllm|serve|m",
+		"sh -c -- 'vllm serve m'":                                                               "vllm|serve|m",
+		"sh -cx 'vllm serve m \"$@\"' sh -tp 2":                                                 "vllm|serve|m|-tp|2",
+		"bash --norc +o posix -c 'vllm serve m'":                                                "vllm|serve|m",
+		"bash -c \"vllm serve m 'a\"":                                                           "found a script of bash that cannot be read at its line 1, column 14",
+		"true\nvllm serve m |":                                                                  "found a script of sh that cannot be read at its line 2",
+		"vllm serve m # " + strings.Repeat("x", 70_000):                                         "found a script of sh of 70015 bytes, expected at most 65536 bytes",
+		"N=7; LLAMA_ARG_B=7; export LLAMA_ARG_C; if x; then LLAMA_ARG_C=2; fi; llama-server":    "llama-server",
 		"LLAMA_ARG_N_PARALLEL=2 llama-server -m m":                                              "llama-server|-m|m",
-		"vllm serve 'open": `found a script of sh that cannot be read`,
+		"vllm serve 'open":                                                                      `found a script of sh that cannot be read`,
 	} {
 		documents, err := parseYAML(&source{file: "f"}, fmt.Sprintf(`{image: vllm/vllm-openai, %scommand: [sh, -c], args: [%q]}`, variables, script))
 		if err != nil {
@@ -183,6 +215,9 @@ func TestScripts(t *testing.T) {
 		}
 		if got != want && (err == nil || !strings.Contains(got, want)) {
 			t.Errorf("%s: %s, want %s", script, got, want)
+		}
+		if strings.HasPrefix(script, "N=7; LLAMA") && c.variables["LLAMA_ARG_B"]+c.variables["LLAMA_ARG_C"] != "$LLAMA_ARG_C" {
+			t.Errorf("%s: %v", script, c.variables)
 		}
 		if strings.HasPrefix(script, "LLAMA") && c.variables["LLAMA_ARG_N_PARALLEL"] != "2" {
 			t.Errorf("%s: %v", script, c.variables)
@@ -333,6 +368,18 @@ func FuzzManifests(f *testing.F) {
 			if err != nil && !isUsage && len(document.Findings(err)) == 0 {
 				t.Fatal(err)
 			}
+		}
+	})
+}
+
+// Scripts of any kind are read or refused.
+func FuzzScript(f *testing.F) {
+	for _, script := range []string{"A+=1; export A; [ -n \"$X\" ] && B=(1 2)\nvllm serve $((A+1)) ${N:-16} \"$@\"", "set -- a; shift 3; for i in 1; do :; done; unset A; vllm serve $1", "if x; then :; elif y; then vllm serve $(( )); fi; case $A in a) A=1;; esac"} {
+		f.Add(script)
+	}
+	f.Fuzz(func(t *testing.T, script string) {
+		if len(script) < 1<<12 {
+			_, _ = commandOf([]string{"bash", "-c", script}, map[string]string{"N": "8"})
 		}
 	})
 }

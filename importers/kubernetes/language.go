@@ -124,9 +124,12 @@ func (l *languageReader) servers(workloads []*workload) (list []kind.Server, err
 			if strings.Contains(wrong.Found, "$(") {
 				hint = "values of variables that a ConfigMap or a Secret has are not read: give them in the arguments"
 			}
+			if w.following > 0 {
+				hint = strings.TrimPrefix(hint+"; "+w.placesText(), "; ")
+			}
 			return nil, w.argumentsValue().fail(wrong.Option+" "+wrong.Found+" of "+w.String(), wrong.Expected, hint)
 		}
-		if w.engine.program == &llmcommand.LlamaCpp && w.container.field("envFrom").exists() {
+		if w.container.field("envFrom").exists() && (w.engine.program == &llmcommand.LlamaCpp || w.missing || slices.ContainsFunc(w.words, reference.MatchString)) {
 			l.notes = append(l.notes, w.String()+": variables of envFrom are not read: if they set options of the server, give these as arguments")
 		}
 		for _, line := range settings.Assumed {

@@ -199,6 +199,21 @@ func TestServersThatAreNotRead(t *testing.T) {
 			t.Errorf("%s with %s: %d servers, %s; want %s", c.words, c.limits, len(list), said, c.want)
 		}
 	}
+	from := func(script string) string {
+		return strings.Replace(manifest(fmt.Sprintf("sh, -c, %q", script), "nvidia.com/gpu: 1"), "        env:", "        envFrom: [{configMapRef: {name: c}}]\n        env:", 1)
+	}
+	for script, want := range map[string]string{
+		"vllm serve $MODEL --max-num-seqs ${N:-16}":              "variables of envFrom are not read",
+		"N=8; vllm serve $MODEL --max-num-seqs ${N:-16}":         "",
+		"vllm serve $MODEL -tp many; vllm serve $MODEL":          "hint: its script starts a model server at 2 places: the first is read",
+		"LLAMA_ARG_X=7; exec vllm serve $MODEL --max-num-seqs 0": `found --max-num-seqs "0"`,
+	} {
+		_, notes, err := languageServers(from(script), cluster, nil)
+		said := fmt.Sprint(strings.Join(notes, "\n"), err)
+		if !strings.Contains(said, want) || want == "" && strings.Contains(said, "envFrom") {
+			t.Errorf("%s: %s, want %q", script, said, want)
+		}
+	}
 	llama := strings.NewReplacer("vllm/vllm-openai", "ghcr.io/ggml-org/llama.cpp:server", "[{name: MODEL", "[{name: LLAMA_ARG_N_PARALLEL, value: '6'}, {name: MODEL").Replace(manifest("--model, $(MODEL)", "nvidia.com/gpu: 1"))
 	list, notes, err := languageServers(strings.Replace(llama, "        env:", "        envFrom: [{configMapRef: {name: c}}]\n        env:", 1), cluster, nil)
 	if err != nil || len(list) != 1 || list[0].Sequences[0] != 6 || !strings.Contains(strings.Join(notes, "\n"), "variables of envFrom are not read") {

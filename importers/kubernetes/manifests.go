@@ -231,12 +231,17 @@ func (c *cluster) workloads() (list []*workload, err error) {
 			return nil, o.err
 		}
 		if w.following > 0 {
-			c.notes = append(c.notes, fmt.Sprintf("%s: its script starts a model server at %d places: the first is read", w, w.following+1))
+			c.notes = append(c.notes, w.String()+": "+w.placesText())
 		}
 		c.noteReady(w)
 		list = append(list, w)
 	}
 	return list, nil
+}
+
+// placesText says that the script of a container starts several servers.
+func (w *workload) placesText() string {
+	return fmt.Sprintf("its script starts a model server at %d places: the first is read", w.following+1)
 }
 
 // podKind returns how pods of the object are read, or nil if they are not.

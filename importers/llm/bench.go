@@ -2,6 +2,7 @@ package llm
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -185,6 +186,7 @@ func addResult(s *llmruns.Set, b *bench, doc, result json.RawMessage, name, plac
 	}
 	fail := func(path, found, expected string) error {
 		path, _, _ = strings.Cut(path, "|")
+		path = entryByName.ReplaceAllString(path, "[$1]")
 		return &document.Error{File: name, Path: place + path, Found: found, Expected: expected}
 	}
 
@@ -215,7 +217,7 @@ func addResult(s *llmruns.Set, b *bench, doc, result json.RawMessage, name, plac
 	case !hasClients || !(clients >= 1 && clients <= requests) || clients != float64(int(clients)):
 		return false, fail(b.concurrency, "none, or more than there were requests", "the number of clients: "+b.concurrencyHint)
 	case pacing != "" && !slices.Contains(clientPacings, pacing):
-		return false, fail(pacingPath, csvfile.Quote(pacing), "requests that wait for an answer: "+b.concurrencyHint)
+		return false, fail(pacingPath, csvfile.Quote(cmp.Or(text(pacingPath), pacing)), "requests that wait for an answer: "+b.concurrencyHint)
 	case !hasITL || !(itl > 0 && itl < llmruns.MaxMillis):
 		return false, fail(b.itl, "none", "a positive time: "+b.latencyHint)
 	}
@@ -229,6 +231,9 @@ func addResult(s *llmruns.Set, b *bench, doc, result json.RawMessage, name, plac
 	}
 	return true, nil
 }
+
+// entryByName matches an entry of a list in a path of lookUp. Errors have it in brackets.
+var entryByName = regexp.MustCompile(`\.(name=[^.]*)`)
 
 // lookUp returns the value of the first of the paths, with | between them, that result has, or nil. A path that begins
 // with / is one of doc.
