@@ -41,7 +41,10 @@ func NewSizing(p *kind.Problem, plans []*formats.Plan, batches bool, simulate At
 		return nil, err
 	}
 	z := &sizeSearch{p: r.problem, changeBatches: batches, attainments: map[string]float64{}, simulate: func(s *solution, hint bool) (float64, error) {
-		plan := r.withSolution(base, s)
+		plan, err := r.withSolution(base, s)
+		if err != nil {
+			return 0, err
+		}
 		if plan.Replan != nil && plan.Replan.MovedGPUs > moves.MaxDevices(p, r.pools) {
 			return -1, nil
 		}
@@ -74,24 +77,26 @@ func (z *Sizing) CheapestPlan(requestedAttainment float64) (*formats.Plan, error
 	if s == nil || err != nil {
 		return nil, err
 	}
-	return z.problem.withSolution(z.base, s), nil
+	return z.problem.withSolution(z.base, s)
 }
 
 // withSolution returns a copy of a plan with the devices and batches of another solution, and the objective that these give. The bound
 // stays that of basePlan.
-func (r *resolvedProblem) withSolution(basePlan *formats.Plan, s *solution) *formats.Plan {
+func (r *resolvedProblem) withSolution(basePlan *formats.Plan, s *solution) (*formats.Plan, error) {
 	plan, bound := *basePlan, math.NaN()
 	if basePlan.Objective.Bound != nil {
 		bound = *basePlan.Objective.Bound
 	}
 	o := r.outcome(&solveResult{solution: s, value: r.problem.price(s), bound: bound})
 	if r.input.RunningPlan != nil {
-		moves.Renumber(r.input, o)
+		if err := moves.Renumber(r.input, o); err != nil {
+			return nil, err
+		}
 		o.Replan.RunningValue = basePlan.Replan.RunningValue
 	}
 	plan.Objective, plan.Deployment, plan.Section, plan.Replan = o.Objective, o.Deployment, o.Section, o.Replan
 	plan.Objective.BoundAmong = basePlan.Objective.BoundAmong
-	return &plan
+	return &plan, nil
 }
 
 // solutionOf returns a plan in the numbers of the problem that it was made for: the choice of a model for each module, and by model its
