@@ -59,7 +59,7 @@ const (
 	certifyBudget   = 3_000_000 // events of the simulator for the search for the load that passes the test
 	minTrials       = 4
 	maxSurplusTries = 6     // searches for a plan whose rates the test confirms
-	firstSurplus    = 0.002 // above the attainment asked, which a plan must show in the second search; each next search doubles it
+	firstSurplus    = 0.003 // above the attainment asked, which a plan must show in the second search; each next search doubles it
 )
 
 // tuneSetting is a choice of the options that the search varies.
