@@ -217,15 +217,20 @@ func (p *pod) run(ctx context.Context) error {
 	return nil
 }
 
-// probe asks the container what its probes say: until it has started, whether it is ready and whether it lives.
+// probe asks the container what its probes say: until it has started, whether it is ready and whether it lives. A container
+// without a probe counts as started, ready or alive.
 func (p *pod) probe(ctx context.Context) {
 	x := p.container()
+	if x.StartupProbe != nil {
+		p.every(ctx, x.StartupProbe, func(bool) bool { return true })
+	}
+	if x.LivenessProbe != nil {
+		go p.every(ctx, x.LivenessProbe, func(bool) bool { return false })
+	}
 	if x.ReadinessProbe == nil {
 		p.ready.Store(true)
 		return
 	}
-	p.every(ctx, x.StartupProbe, func(bool) bool { return true })
-	go p.every(ctx, x.LivenessProbe, func(bool) bool { return false })
 	p.every(ctx, x.ReadinessProbe, func(ok bool) bool { p.ready.Store(ok); return false })
 }
 
