@@ -149,8 +149,8 @@ func leftOut(models []string, reason string) string {
 	return "# Left out, because " + reason + ": " + strings.Join(models, ", ") + "\n"
 }
 
-// cascadeStarter returns a commented workload of a cascade. total is how long a request takes that every model sees,
-// frontEnd for how long it occupies the front end.
+// cascadeStarter returns a commented workload of a cascade. total is the time of a request that every model sees, frontEnd
+// the part of it in the front end.
 func cascadeStarter(family []*formats.ProfileModel, total, frontEnd time.Duration) string {
 	return fmt.Sprintf(workloadHead+`cascade:
   family: [%s]  # the models of the records, in order of size

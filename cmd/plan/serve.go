@@ -198,9 +198,6 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (en
 	if err != nil {
 		return err
 	}
-	if o.joinCert != "" && o.join == executor.AddressOff {
-		return usageErrorf("--join-cert %s: expected --join-listen, too: it is for the workers of other hosts", o.joinCert)
-	}
 	joinToken, err := o.readJoinToken(p)
 	if err != nil {
 		return err
@@ -337,8 +334,12 @@ func (o *serveOptions) clientKeys(plan *formats.Plan) (*httplimit.Keyring, error
 	return ring, nil
 }
 
-// readJoinToken returns the token that workers of other hosts must know, or nil if none may join.
+// readJoinToken returns the token that workers of other hosts must know; if none may join, it returns nil. A certificate for workers
+// that may not join is an error.
 func (o *serveOptions) readJoinToken(p *printer) ([]byte, error) {
+	if o.join == executor.AddressOff && o.joinCert != "" {
+		return nil, usageErrorf("--join-cert %s: expected --join-listen, too: it is for the workers of other hosts", o.joinCert)
+	}
 	if o.join == executor.AddressOff {
 		return nil, nil
 	}

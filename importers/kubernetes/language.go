@@ -124,7 +124,7 @@ func (l *languageReader) servers(workloads []*workload) (list []kind.Server, err
 			if strings.Contains(wrong.Found, "$(") {
 				hint = "values of variables that a ConfigMap or a Secret has are not read: give them in the arguments"
 			}
-			if w.following > 0 {
+			if w.laterStarts > 0 {
 				hint = strings.TrimPrefix(hint+"; "+w.placesText(), "; ")
 			}
 			return nil, w.argumentsValue().fail(wrong.Option+" "+wrong.Found+" of "+w.String(), wrong.Expected, hint)

@@ -230,7 +230,7 @@ func (c *cluster) workloads() (list []*workload, err error) {
 		if o.err != nil {
 			return nil, o.err
 		}
-		if w.following > 0 {
+		if w.laterStarts > 0 {
 			c.notes = append(c.notes, w.String()+": "+w.placesText())
 		}
 		c.noteReady(w)
@@ -241,7 +241,7 @@ func (c *cluster) workloads() (list []*workload, err error) {
 
 // placesText says that the script of a container starts several servers.
 func (w *workload) placesText() string {
-	return fmt.Sprintf("its script starts a model server at %d places: the first is read", w.following+1)
+	return fmt.Sprintf("its script starts a model server at %d places: the first is read", w.laterStarts+1)
 }
 
 // podKind returns how pods of the object are read, or nil if they are not.

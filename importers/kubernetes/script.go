@@ -17,11 +17,11 @@ import (
 
 // command is the command of a container that starts a model server.
 type command struct {
-	words     []string
-	variables map[string]string // of its environment
-	engine    *engine           // nil if it is none that is known
-	following int               // later commands of its script that start one, too
-	missing   bool              // its script uses variables without a value
+	words       []string
+	variables   map[string]string // of its environment
+	engine      *engine           // nil if it is none that is known
+	laterStarts int               // later commands of its script that start one, too
+	missing     bool              // its script uses variables without a value
 }
 
 // maxScript is the most bytes of a script that are read.
@@ -268,7 +268,7 @@ func (s *script) call(n *syntax.CallExpr, c nesting) {
 	case isQuestion:
 	case s.server.engine != nil || s.err != nil:
 		if started.engine != nil {
-			s.server.following++
+			s.server.laterStarts++
 		}
 	case err != nil:
 		s.server, s.err = started, err

@@ -105,7 +105,7 @@ func (r *runningCascade) devices() (list []cascades.RunningDevices) {
 	return list
 }
 
-// latencySteps is how often the latency by which a running plan is judged may double, if the latency is minimised.
+// latencySteps limits the doublings of the latency by which a running plan is judged, if the latency is minimised.
 const latencySteps = 8
 
 // judge returns the plan that runs as a plan of the problem, judged as new plans are: by trials of its gears at the upper

@@ -51,8 +51,8 @@ func deviceCount(pools []formats.Pool) int {
 	return count
 }
 
-// TooManyError returns the error that no plan was found that moves at most maxMoved devices. bestMoved is how many the best
-// plan of all moves.
+// TooManyError returns the error that no plan was found that moves at most maxMoved devices. The best plan of all moves
+// bestMoved devices.
 func TooManyError(pools []formats.Pool, maxMoved, bestMoved int) error {
 	devices := deviceCount(pools)
 	share := math.Ceil(1000*float64(bestMoved)/float64(max(1, devices))) / 1000

@@ -45,7 +45,7 @@ type Problem struct {
 	OverRequests, ScopeUnspecified bool
 	MeasuredRates                  []float64
 
-	// Running is what runs, if plans may move only few devices of it. If it is nil, they may move all.
+	// Running holds the replicas of the plan that runs, if plans may move only few devices of it. If it is nil, they may move all.
 	Running *Running
 
 	MaxBatchTime  time.Duration // limit on the time of a batch of several samples; if 0, the SLO limits it
