@@ -24,7 +24,7 @@ const (
 	network  = "198.18.89."
 	host     = network + "1"
 	firstPod = 10
-	nodes    = 2
+	nodes    = 8
 )
 
 // cluster is the exported folder and the pods that play it.
@@ -133,12 +133,12 @@ func closeNodes() {
 	_ = run("ip", "link", "del", bridgeName())
 }
 
-// addPods makes the pods of all StatefulSets, in turns on the nodes, with an address each.
+// addPods makes the pods of all StatefulSets, each on a node of its own, so that pods may have the same ports.
 func (c *cluster) addPods() error {
 	for _, s := range c.sets {
 		for i := range int(*s.Spec.Replicas) {
 			p := &pod{
-				cluster: c, set: s, name: s.Name + "-" + strconv.Itoa(i), node: nodeName(i % nodes), address: network + strconv.Itoa(firstPod+len(c.pods)),
+				cluster: c, set: s, name: s.Name + "-" + strconv.Itoa(i), node: nodeName(len(c.pods) % nodes), address: network + strconv.Itoa(firstPod+len(c.pods)),
 				spec: &s.Spec.Template.Spec, labels: s.Spec.Template.Labels,
 			}
 			c.pods = append(c.pods, p)

@@ -1,6 +1,6 @@
 // Command pods plays what plan export kubernetes writes, without Kubernetes (make bench NAME=pods; root).
 //
-// Two network namespaces are nodes, and processes in them are the pods. Everything that a pod is comes from the exported
+// Network namespaces are nodes, and a process in each of them is a pod. Everything that a pod is comes from the exported
 // files: command, arguments, environment, user, mounts, probes, ports, times to end, names, labels and secrets. This
 // program is what Kubernetes is beside them: kubelet (volumes, probes, restarts), the Service (connections go to pods
 // that are ready), and names of pods. Their root is a folder of its own that is read-only.
