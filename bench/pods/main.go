@@ -58,7 +58,7 @@ func main() {
 
 // part returns the part whose clients use a protocol: the name of a port of the Service.
 func (b *bench) part(port, protocol string) instrument.Part {
-	return instrument.Part{Name: port, Title: "Exported manifests, played in two network namespaces, clients of " + protocol,
+	return instrument.Part{Name: port, Title: "Exported manifests, played in a network namespace a pod, clients of " + protocol,
 		Columns: []string{"after", "s", "requests", "answered", "late", "refused or lost"},
 		Measure: func(r *instrument.Run, t *table.Table) error { return b.measure(r, t, port, protocol) }}
 }
