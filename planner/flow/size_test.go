@@ -141,6 +141,28 @@ func TestMarginBySimulation(t *testing.T) {
 	}
 }
 
+// An SLO that leaves hardly more than the batches of one has a plan, too: devices enough that nobody waits.
+func TestShortSLOHasCheapestPlan(t *testing.T) {
+	p := twoModuleProblem("gpus")
+	app := &formats.ApplicationsOf(p.Workload)[0]
+	app.SLO.Duration, app.RPS = 21*time.Millisecond, 100 // batches of one take 18 ms on the new devices
+	solve := func(ctx context.Context, q *kind.Problem, _ func(kind.Progress)) (*kind.Result, error) {
+		run := kind.NewRun(highs.Solver{})
+		out, err := solvePlan(ctx, q, run)
+		if err != nil {
+			return nil, err
+		}
+		return &kind.Result{Plan: kind.Plan(q, run, out, formats.PlanFlow, "test")}, nil
+	}
+	res, err := tune(t.Context(), p, kind.TestSettings{Runs: 2, Duration: 5 * time.Second}, solve)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := res.Plan.Certificate; c == nil || c.LoadFactor < 1 || res.Plan.Options.Number("batch-wait") != 0 {
+		t.Errorf("certified %+v with %v", c, res.Plan.Options)
+	}
+}
+
 // Where ten replicas and more serve a module, requests do not wait for a whole batch in each: a search that may plan with
 // shorter waits states a higher rate that a test confirms, and checks and explanations count the waits that the plan has.
 func TestShorterWaitsCarryMore(t *testing.T) {

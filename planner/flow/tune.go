@@ -527,7 +527,8 @@ func scalePromise(plan *formats.Plan, factor float64) {
 }
 
 // searchCheapest looks for the cheapest plan that carries the requested rates and that a test confirms, and leaves it as t.bestAttempt.
-// It starts from plans with the reserves of t.startsOfCheapest. If none of these exists, t.noPlanErr has the reason. A plan that runs
+// It starts from plans with the reserves of t.startsOfCheapest or, if none of these exists, with the least reserve. If there is none of
+// that either, t.noPlanErr has the reason. A plan that runs
 // stays if it passes the same test and is as cheap within the option gap.
 func (t *tuner) searchCheapest(ctx context.Context) error {
 	if err := t.testRunning(ctx); err != nil {
@@ -578,7 +579,11 @@ func (t *tuner) testRunning(ctx context.Context) error {
 // searchCheaper looks for the cheapest plan as searchCheapest does, whatever runs.
 func (t *tuner) searchCheaper(ctx context.Context) error {
 	var starts []*attempt
-	for _, r := range t.startsOfCheapest {
+	for _, r := range append(slices.Clone(t.startsOfCheapest), t.reserves[0]) {
+		// The least reserve is for SLOs that no other one leaves room in.
+		if r == t.reserves[0] && len(starts) > 0 {
+			break
+		}
 		s := t.startSetting()
 		s.reserve = r
 		start, err := t.solveSetting(ctx, s)
