@@ -21,7 +21,7 @@ func Plan(p *Problem, run *SolveRun, outcome *Outcome, kind, solver string) *for
 		Deployment: append([]formats.Deployed{}, outcome.Deployment...), Section: outcome.Section, Policy: outcome.Policy, Execution: p.Profile.ExecutionFor(outcome.Pools),
 		Arrivals: cmp.Or(p.Workload.Arrivals, &formats.Arrivals{Process: "poisson"}), Replan: outcome.Replan, Limits: outcome.Limits, Assumptions: run.Assumptions,
 	}
-	run.noteRateTimes(plan)
+	run.noteRateTimes(plan, p.Profile)
 	if plan.RatesBy == formats.RatesByMean {
 		plan.Drift = Drift(p.Profile, p.Cluster)
 	}

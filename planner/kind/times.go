@@ -16,8 +16,13 @@ const minDisturbance = .05
 // noteRateTimes sets RatesBy of a finished plan if its rates are computed with mean times, and adds assumptions and
 // warnings to the run: about stages for which the profile has one time of a run and no mean; about batch sizes that
 // were not measured; and about stages whose mean time is well above the undisturbed one (the median) because other
-// work ran beside the profile.
-func (r *SolveRun) noteRateTimes(plan *formats.Plan) {
+// work ran beside the profile. Means contain the time that a batch occupies its device besides its run (dispatch_us of
+// the profile); medians do not.
+func (r *SolveRun) noteRateTimes(plan *formats.Plan, profile *formats.Profile) {
+	dispatchTimes := map[string]document.Micros{} // by model
+	for i := range profile.Models {
+		dispatchTimes[profile.Models[i].Model] = profile.Models[i].DispatchUS
+	}
 	var withMeans, withoutMeans, interpolated, disturbedRuns []string
 	add := func(list *[]string, text string) {
 		if !slices.Contains(*list, text) {
@@ -36,7 +41,7 @@ func (r *SolveRun) noteRateTimes(plan *formats.Plan) {
 		if n := s.Pipeline.Batch; len(s.MeanUS) < n {
 			add(&withoutMeans, name)
 			continue
-		} else if excess := float64(s.MeanUS[n-1])/float64(s.InferUS[n-1]) - 1; excess > minDisturbance {
+		} else if excess := float64(s.MeanUS[n-1])/float64(s.InferUS[n-1]+dispatchTimes[s.Deployed.Model]) - 1; excess > minDisturbance {
 			add(&disturbedRuns, fmt.Sprintf("%s by %.0f %%", name, 100*excess))
 			maxExcess = max(maxExcess, excess)
 		}
