@@ -25,6 +25,15 @@ const runsOfQueues = 4
 // lengthOfCascades multiplies the length of a run of a cascade: near its highest rate a rare burst leaves waits that last.
 const lengthOfCascades = 5
 
+// Runs are doubled, up to maxExtension times, until it is clear whether a share is missed: by how much is at least
+// clearErrors standard errors, or its standard error is at most smallError. Near the capacity of the devices, the shares
+// of short runs lie far apart.
+const (
+	maxExtension = 16
+	clearErrors  = 3
+	smallError   = 0.001
+)
+
 // step is the resolution of the rate that a plan holds, as a share of it.
 const step = 0.0025
 
@@ -103,19 +112,38 @@ func (h *Tester) missed(ctx context.Context, plan *formats.Plan, rates []float64
 	if formats.QueueOf(plan) != nil {
 		count *= runsOfQueues
 	}
-	if err := runs.Extend(ctx, count); err != nil {
-		return 0, err
-	}
-	if plan.Objective.Name == "goodput" {
-		goodput := 0.0
-		for i, rps := range rates {
-			goodput += rps * stat.Mean(runs.AttainmentPerRun(i), nil)
+	for most := count * maxExtension; ; count *= 2 {
+		if err := runs.Extend(ctx, count); err != nil {
+			return 0, err
 		}
-		return 1 - goodput/plan.Objective.Value, nil
+		shortfall, standardError := shortfallIn(plan, rates, &runs)
+		if isClear := math.Abs(shortfall) > clearErrors*standardError; isClear || standardError <= smallError || count >= most {
+			return shortfall, nil
+		}
 	}
-	worst, shares := math.Inf(-1), plan.AttainmentShares()
+}
+
+// shortfallIn returns the most by which a model or class misses its share of requests in time in some runs at rates, and
+// its standard error. Of a plan for the most goodput, it is the part of the goodput stated that is missing.
+func shortfallIn(plan *formats.Plan, rates []float64, runs *sim.Replications) (shortfall, standardError float64) {
+	meanAndError := func(perRun []float64) (mean, standardError float64) {
+		mean, deviation := stat.MeanStdDev(perRun, nil)
+		return mean, stat.StdErr(deviation, float64(len(perRun)))
+	}
+	if stated := plan.Objective.Value; plan.Objective.Name == "goodput" {
+		goodput, variance := 0.0, 0.0
+		for i, rps := range rates {
+			mean, meanError := meanAndError(runs.AttainmentPerRun(i))
+			goodput, variance = goodput+rps*mean, variance+rps*rps*meanError*meanError
+		}
+		return 1 - goodput/stated, math.Sqrt(variance) / stated
+	}
+	shares := plan.AttainmentShares()
+	shortfall = math.Inf(-1)
 	for _, pooled := range plan.AttainmentGroups() {
-		worst = max(worst, shares[pooled[0]]-stat.Mean(runs.AttainmentPerRun(pooled...), nil))
+		if mean, meanError := meanAndError(runs.AttainmentPerRun(pooled...)); shares[pooled[0]]-mean > shortfall {
+			shortfall, standardError = shares[pooled[0]]-mean, meanError
+		}
 	}
-	return worst, nil
+	return shortfall, standardError
 }
