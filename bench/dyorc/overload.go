@@ -64,8 +64,8 @@ func (b *bench) measureOverload(r *instrument.Run, t *table.Table) error {
 				}
 			}
 		}
-		r.AtLeast("goodput of workflows at 1.2 to 3 times the planned rate over the best of all loads, least, "+name+b.suffix, "own", .85, "", slices.Min(overBest))
-		r.AtLeast("that best over the planned rate, least, "+name+b.suffix, "own", .97, "", slices.Min(best))
+		r.AtLeast("goodput of workflows at 1.2 to 3 times the planned rate over the best of all loads, least, "+name, "own", .85, "", slices.Min(overBest))
+		r.AtLeast("that best over the planned rate, least, "+name, "own", .97, "", slices.Min(best))
 	}
 	return nil
 }

@@ -118,7 +118,10 @@ func (sc *scene) planned(ctx context.Context) ([][]int32, error) {
 	return resident, nil
 }
 
-// solve plans applications, in the proportions of their rates, for the largest rate.
+// defaultValues are the options that plan solve sets for workflows by itself.
+var defaultValues = map[string]any{"margin": "auto", "dedicated": "auto"}
+
+// solve plans applications, in the proportions of their rates, for the largest rate, as plan solve does by default.
 func solve(ctx context.Context, slo time.Duration, rps [3]float64, devices int, gigabytes float64) (*formats.Plan, error) {
 	in := planner.Inputs{Profile: workflows.Profile("card"), Workload: workflows.Workload(slo, rps),
 		Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "card", Count: devices, PerNode: 8, NICGbps: 100, Memory: document.Bytes(int64(gigabytes * 1e9))}}}}
@@ -126,7 +129,7 @@ func solve(ctx context.Context, slo time.Duration, rps [3]float64, devices int, 
 	for i := range list {
 		list[i].RPS = 0
 	}
-	res, err := planner.Solve(ctx, in, planner.Options{}, highs.Solver{}, nil)
+	res, err := planner.Solve(ctx, in, planner.Options{Values: defaultValues}, highs.Solver{}, nil)
 	if err != nil {
 		return nil, err
 	}
