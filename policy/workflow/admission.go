@@ -73,10 +73,10 @@ const (
 	chainQuantileLevel = .9
 	// A backlog share begins at initialShare. It grows by shareGrowth while at most half of maxLateShare of the
 	// admitted requests end late, and shrinks if more than maxLateShare do.
-	initialShare = .8
+	initialShare = .7
 	minShare     = .05
 	maxShare     = 2
-	shareGrowth  = 1.03
+	shareGrowth  = 1.06
 	maxLateShare = .01
 	// endsPerUpdate is the number of ended requests after which a share may change.
 	endsPerUpdate = 100
