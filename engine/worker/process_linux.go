@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -189,6 +192,21 @@ func (p *Process) CPU() time.Duration {
 		return 0
 	}
 	return time.Duration(t.Nano())
+}
+
+// IsRunnable reports whether a thread of a worker of this machine runs or waits for a CPU. If that is not known, or the
+// worker is stopped or sleeps, it returns false.
+func (p *Process) IsRunnable() bool {
+	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.PID()))
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(stats, func(path string) bool {
+		// The state is the letter behind the command's name, which stands in parentheses and may contain any byte, see proc(5).
+		text, err := os.ReadFile(path)
+		nameEnd := bytes.LastIndexByte(text, ')')
+		return err == nil && nameEnd >= 0 && bytes.HasPrefix(text[nameEnd:], []byte(") R"))
+	})
 }
 
 // Attach gives the worker a segment (shared memory) to read inputs from or, with forOutput, to write its outputs to.

@@ -274,7 +274,7 @@ func (w *WorkerBackend) Close(ctx context.Context) {
 // slowFactor is by how much longer a worker may take that gets CPU time: it is slow, as on an overloaded machine.
 const slowFactor = 10
 
-// cpuPulse records when a worker's process last got CPU time.
+// cpuPulse records when a worker's process last got CPU time or waited for it.
 type cpuPulse struct {
 	checkedAt, activeAt time.Duration
 	cpuTime             time.Duration
@@ -283,14 +283,15 @@ type cpuPulse struct {
 // minActivePart is the reciprocal of the share of CPU time from which on a process counts as active.
 const minActivePart = 50
 
-// check notes, at most once every turn.WatchInterval, whether a worker has used CPU time since the last look: at least
-// one part in minActivePart of the time. That shows that it works and does not hang. It sets activeAt.
+// check notes, at most once every turn.WatchInterval, whether a worker has used CPU time since the last look, at least
+// one part in minActivePart of the time, or waits for a CPU because the machine is overloaded. Both show that it does
+// not hang. It sets activeAt.
 func (p *cpuPulse) check(now time.Duration, proc *worker.Process) {
 	if now < p.checkedAt+turn.WatchInterval {
 		return
 	}
 	cpuTime := proc.CPU()
-	if cpuTime-p.cpuTime >= (now-p.checkedAt)/minActivePart {
+	if cpuTime-p.cpuTime >= (now-p.checkedAt)/minActivePart || proc.IsRunnable() {
 		p.activeAt = now
 	}
 	p.checkedAt, p.cpuTime = now, cpuTime
