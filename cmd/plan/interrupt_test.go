@@ -47,8 +47,8 @@ func TestInterruptWritesNothingHalf(t *testing.T) {
 		after time.Duration
 		args  []string
 	}{
-		{200 * time.Millisecond, []string{"simulate", "plan.json", "--duration", "100000h", "--warmup", "99999h", "-o", "report.json", "--chrome-trace", "trace.json", "--event-log", "events.log"}},
-		{200 * time.Millisecond, []string{"simulate", "plan.json", "--duration", "100000h", "--find-max-load", "-o", "report.json"}},
+		{200 * time.Millisecond, []string{"simulate", "plan.json", "--duration", "100h", "--warmup", "99h", "-o", "report.json", "--chrome-trace", "trace.json", "--event-log", "events.log"}},
+		{200 * time.Millisecond, []string{"simulate", "plan.json", "--duration", "100h", "--find-max-load", "-o", "report.json"}},
 		{0, []string{"solve", "--slo", "100ms", "-o", "other.json"}},
 	} {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -77,7 +77,7 @@ func TestInterruptWritesNothingHalf(t *testing.T) {
 func TestInterruptKeepsRuns(t *testing.T) {
 	out, stderr := planned(t)
 	for _, args := range [][]string{
-		{"simulate", "plan.json", "--runs", "100000", "--duration", "10s", "-o", "report.json"},
+		{"simulate", "plan.json", "--runs", "10000", "--duration", "10s", "-o", "report.json"},
 		{"simulate", "plan.json", "--loads", "0.5:1.4:0.001", "--runs", "10", "--duration", "10s", "-o", "report.json"},
 	} {
 		// Later and later, until something was complete before the interrupt.
@@ -111,7 +111,7 @@ func TestInterruptKeepsFirstRun(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		time.AfterFunc(after, cancel)
 		stderr.Reset()
-		if code := executeCommand(ctx, []string{"simulate", "plan.json", "--duration", "100000h", "--event-log", "events.log", "-o", "cut.json"}, out, stderr); code != exitInterrupted {
+		if code := executeCommand(ctx, []string{"simulate", "plan.json", "--duration", "100h", "--event-log", "events.log", "-o", "cut.json"}, out, stderr); code != exitInterrupted {
 			t.Fatalf("exit %d, expected %d: %s", code, exitInterrupted, stderr.String())
 		}
 		var err error

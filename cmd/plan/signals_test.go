@@ -30,7 +30,7 @@ import (
 var signalled = map[string][]string{
 	"solve":      {"solve --profile profile.json --cluster cluster.json --workload workload.json -o made.json"},
 	"check":      {"check plan.json --profile profile.json --cluster cluster.json --workload workload.json --against plan.json", "check FIFO"},
-	"simulate":   {"simulate plan.json --duration 100000h -o report.json", "simulate FIFO"},
+	"simulate":   {"simulate plan.json --duration 10h -o report.json", "simulate FIFO"},
 	"serve":      {"serve plan.json --http 127.0.0.1:0 --metrics off HOW"},
 	"worker":     {"worker --join MUTE --token-file token --device L4"},
 	"agent":      {"agent --queue nats://MUTE --server 0=http://MUTE"},

@@ -256,7 +256,11 @@ func (o *simulateOptions) prepareArrivals(p *printer, sc *sim.Scenario, src arri
 		}
 		p.printAssumptions([]string{"trace: each model's requests stretched to its rate, round and round; each run but the first starts anywhere in it"})
 	}
-	if err := firstError(checkPositiveDuration("duration", o.duration), o.checkRequestCount(sc.Rates, o.duration)); err != nil {
+	limit := maxSimulatedRequests / float64(max(1, o.runCount))
+	if !o.durationGiven {
+		limit = maxRequests // shortenDuration bounds the requests
+	}
+	if err := firstError(checkPositiveDuration("duration", o.duration), o.checkRequestCount(sc.Rates, o.duration, limit)); err != nil {
 		return nil, err
 	}
 	if o.warmup >= o.duration {
