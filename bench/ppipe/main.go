@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/kept"
 	"inferplan/cputime"
 	"inferplan/planner"
 	"inferplan/solver/highs"
@@ -104,7 +103,7 @@ func (b *bench) scenes(expression string, from ...[]scene) ([]scene, error) {
 
 // solution holds the results of a solve.
 type solution struct {
-	Plan       kept.Plan
+	Plan       instrument.Plan
 	Relaxation float64             // bound of the first phase
 	Incumbents []planner.Incumbent // plans that were better than all before
 	CPU        float64             // seconds of the whole process
@@ -119,7 +118,7 @@ func (b *bench) solve(ctx context.Context, name string, in planner.Inputs, opt p
 		if err != nil {
 			return nil, err
 		}
-		out := &solution{Plan: kept.Plan{Plan: res.Plan}, Incumbents: res.Incumbents, CPU: (cputime.Used() - began).Seconds()}
+		out := &solution{Plan: instrument.Plan{Plan: res.Plan}, Incumbents: res.Incumbents, CPU: (cputime.Used() - began).Seconds()}
 		if len(res.Phases) > 0 && !math.IsInf(res.Phases[0].Bound, 0) {
 			out.Relaxation = res.Phases[0].Bound
 		}
