@@ -13,7 +13,9 @@
 //	search.go       points of load that are simulated, and the highest that attains
 //	comparison.go   the highest loads of algorithms against each other
 //	loads.go        parts that compare so: load, small and baselines
-//	links.go        part links: what shared links do to the highest load
+//	networks.go     parts transfer and links: what the network does to the highest load
 //	objective.go    parts objective, headline and gaps: what plans state
 //	latency.go      part latency: batches that go at once or wait
+//
+// Package reactive has the policy without reservations.
 package main

@@ -43,6 +43,8 @@ func newInstrument() (*instrument.Instrument, *bench) {
 			{Name: "load", Title: "Highest load factor at 99 % (0.05 grid up to 1, mean over DNNs; figure 6), and use of high and low class there (figure 8)", Measure: b.load,
 				Columns: append(slices.Clone(loads), clusters...)},
 			{Name: "small", Title: "Highest load factor of the 18 DNNs one at a time on 16 devices, simulated (figure 9)", Columns: loads, Measure: b.small},
+			{Name: "transfer", Title: "Reservation against reaction: highest load, and transfer times at 0.9 of the recorded rate", Measure: b.transfer,
+				Columns: []string{"case", "policy", "highest load", "transfers", "mean ms", "p99 ms (mean over runs)"}},
 			{Name: "baselines", Title: "Our NP and DART-r plans of recorded cases against the recorded ones: highest load factor at 99 %", Columns: loads, Measure: b.baselines},
 			{Name: "headline", Title: "Certified rps at 99 %: our plan and policy against what the artifact's plan sustains in its simulator", Measure: b.headline,
 				Columns: []string{"case", "artifact rps/weight", "in steps of .01", "ours, its margin", "ratio", "ours, --margin auto", "ratio", "to steps of .01", "auto / its margin", "headroom", "CPU s", "share of the bound without margin"}},

@@ -49,6 +49,7 @@ func TestTables(t *testing.T) {
 		{"objective", "^ablation/fcn/", `ablation/fcn/HC2/w1\|\d+\.\d+\|\d+\.\d+\|[+-]0\.000 %`},
 		{"load", "^maf19/G1/HC1", `maf19 w\S+\|poisson\|artifact, stages\|NP\|3\|0\.\d+\|\+\d+\.\d % ± \d`},
 		{"small", "small/HC2-S/fcn$", `HC2-S\|poisson\|reserve, nodes\|DART-r\|1\|0\.\d+`},
+		{"transfer", "^ablation/fcn/", `ablation/fcn/HC2/w1\|reactive\|0\.\d+`},
 		{"baselines", "^maf19/G4/HC2", `ours\|poisson\|artifact, stages\|NP\|3\|0\.\d+`},
 		{"links", "^maf19/G3/HC1/", `maf19/G3/HC1/\S+\|apcnet\|\d\.\d\d\|\d\.\d\d`},
 		{"latency", "^maf19/G3/HC1/", `maf19, G1 G3\|poisson\|0\.05\|at once\|1\.00\|`},

@@ -66,13 +66,14 @@ func (b *bench) subject(ctx context.Context, s *scene, algorithm string, m manne
 
 const (
 	gridSteps = 20 // of a load of 1: the artifact's search ends there
-	everyone  = -1 // in the key of a run of all models at once
+	everyone  = -1 // all models at once
 )
 
 // point holds the results of all runs at a step of the grid.
 type point struct {
-	Models []requests         // by model
-	Use    map[string]float64 // by device kind
+	Models    []requests         // by model
+	Use       map[string]float64 // by device kind
+	Transfers [3]float64         // their number, and the sums of means and of 99th percentiles in ms, each times its number
 }
 
 // requests counts a model's requests: all, and those dropped or late.
@@ -86,11 +87,11 @@ func (q *requests) attained() float64 {
 	return 1 - float64(q.Lost)/float64(q.All)
 }
 
-// simulate simulates a step of the grid, of a model alone where models share nothing, else of all.
+// simulate simulates a step of the grid, for one model or for everyone. Models that share nothing are simulated alone.
 func (s *subject) simulate(ctx context.Context, model, step int) (*point, error) {
 	sc := *s.sc
 	sc.Load = float64(step) / gridSteps
-	if s.alone {
+	if s.alone && model != everyone {
 		sc.Rates = make([]float64, len(s.sc.Rates))
 		sc.Rates[model] = s.sc.Rates[model]
 	} else {
@@ -115,6 +116,10 @@ func (s *subject) simulate(ctx context.Context, model, step int) (*point, error)
 			for _, d := range res.Report.Devices {
 				out.Use[d.Device] += d.Utilisation / float64(s.b.runs)
 			}
+			n := float64(res.Transfers.Count)
+			out.Transfers[0] += n
+			out.Transfers[1] += n * res.Transfers.Mean.Seconds() * 1e3
+			out.Transfers[2] += n * res.Transfers.P99.Seconds() * 1e3
 		}
 		return out, nil
 	})

@@ -3,12 +3,56 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"inferplan/bench/instrument"
+	"inferplan/bench/ppipe/reactive"
 	"inferplan/bench/table"
 	"inferplan/policy"
 	"inferplan/policy/reserve"
 )
+
+// transfer compares reserving links with reacting to what arrives.
+func (b *bench) transfer(_ *instrument.Run, t *table.Table) error {
+	scenes, err := b.scenes("^ablation/", b.recorded(algorithms...))
+	if err != nil {
+		return err
+	}
+	policies := []string{reserve.Name, reactive.Name}
+	rows, loads := make([][]any, len(scenes)*len(policies)), make([]float64, len(scenes)*len(policies))
+	if err := b.ForEach(len(rows), func(ctx context.Context, i int) error {
+		s, err := b.subject(ctx, &scenes[i/len(policies)], "PPipe", manner{policies[i%len(policies)], policy.TopologyNodes}, poisson)
+		if err != nil {
+			return err
+		}
+		f, err := s.find(ctx)
+		if err != nil {
+			return err
+		}
+		loads[i] = slices.Min(slices.Collect(maps.Values(f.loads)))
+		p, err := s.simulate(ctx, everyone, gridSteps*9/10)
+		if err != nil {
+			return err
+		}
+		n := p.Transfers[0]
+		rows[i] = []any{scenes[i/len(policies)].name, policies[i%len(policies)], fmt.Sprintf("%.2f", loads[i]), fmt.Sprintf("%.0f", n), fmt.Sprintf("%.2f", p.Transfers[1]/max(n, 1)), fmt.Sprintf("%.2f", p.Transfers[2]/max(n, 1))}
+		return nil
+	}); err != nil {
+		return err
+	}
+	for i := range rows {
+		t.Add(rows[i]...)
+	}
+	for k, name := range policies {
+		sum := 0.0
+		for i := k; i < len(loads); i += len(policies) {
+			sum += loads[i]
+		}
+		t.Note("%s: highest load %.3f, mean of %d", name, sum/float64(len(scenes)), len(scenes))
+	}
+	return nil
+}
 
 // links compares, at the same plans under reserve, the highest load of every model
 // beside the others: each pipeline with links of its own, and the cluster's network,
