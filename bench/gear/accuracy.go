@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -9,6 +10,7 @@ import (
 	"inferplan/bench/instrument"
 	"inferplan/bench/table"
 	"inferplan/planner/gear/cascades"
+	"inferplan/planner/gear/trials"
 	policygear "inferplan/policy/gear"
 )
 
@@ -64,7 +66,7 @@ func ablations(r *instrument.Run, f *published.Family, t *table.Table) error {
 			build   method
 		}{
 			{"nothing", methodsByName["planner"]}, {"the min-max load split (even instead)", evenSplit}, {"gears (one, planned for the peak)", oneGear},
-			{"cascades", methodsByName["no cascade"]},
+			{"cascades", methodsByName["no cascade"]}, {"the exact planner (Algorithm 1 repaired)", alternation},
 		} {
 			v, err := one.build(r, p, nil)
 			if err != nil {
@@ -101,4 +103,11 @@ func evenSplit(r *instrument.Run, p place, streams []stream) (*plan, error) {
 // oneGear makes our plan with a single range of rates.
 func oneGear(r *instrument.Run, p place, _ []stream) (*plan, error) {
 	return makePlan(r, p, "one gear", func() (*cascades.Problem, error) { return baseline.Problem(p.f, p.devices, 1, p.slo) }, solve)
+}
+
+// alternation makes a plan by Algorithm 1 of the paper.
+func alternation(r *instrument.Run, p place, _ []stream) (*plan, error) {
+	return makePlan(r, p, "Algorithm 1", p.changed(measuredRates(p.f)), func(ctx context.Context, q *cascades.Problem) (*trials.Plan, error) {
+		return baseline.Alternation(ctx, q, planSeed)
+	})
 }

@@ -1,15 +1,58 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
+	"inferplan/bench/gear/baseline"
 	"inferplan/bench/gear/published"
 	"inferplan/bench/instrument"
 	"inferplan/bench/table"
 	"inferplan/cputime"
 	"inferplan/planner/gear/cascades"
 )
+
+// timedPlan is a plan with its cost.
+type timedPlan struct {
+	CPU         float64 // seconds
+	Simulations int
+	Accuracy    float64
+}
+
+// planningTime measures the CPU time of plans with five seeds on four devices by the number of ranges, as figure 11 does.
+func planningTime(r *instrument.Run, f *published.Family, t *table.Table) error {
+	t.Columns = []string{"workload", "ranges", "CPU s", "simulations", "accuracy"}
+	const seeds = 5
+	for _, n := range []int{5, 10, 20, 40, 80} {
+		var seconds, accuracies []float64
+		simulations := 0
+		for seed := uint64(1); seed <= seeds; seed++ {
+			v, err := instrument.Measured(r, fmt.Sprintf("%s/time/%d/%d", f.Name, n, seed), func() (*timedPlan, error) {
+				q, err := baseline.Problem(f, 4, n, f.SLO)
+				if err != nil {
+					return nil, err
+				}
+				before := cputime.Used()
+				found, err := solveSeeded(r.Ctx, q, seed)
+				if err == nil && found == nil {
+					err = errors.New("no plan on four devices")
+				}
+				if err != nil {
+					return nil, err
+				}
+				return &timedPlan{(cputime.Used() - before).Seconds(), found.RunCount, found.Accuracy}, nil
+			})
+			if err != nil {
+				return err
+			}
+			seconds, accuracies, simulations = append(seconds, v.CPU), append(accuracies, v.Accuracy), simulations+v.Simulations
+		}
+		accuracy, _ := instrument.Mean(accuracies)
+		t.Add(f.Name, n, meanOf(seconds, 2), simulations/seeds, digits(accuracy))
+	}
+	return nil
+}
 
 // goalCases are cases of the paper's size by family: devices, and accuracies in reach on them, the first by far.
 var goalCases = map[string][]struct {

@@ -72,7 +72,7 @@ func TestErrors(t *testing.T) {
 		`family "bert6": expected one of [bert5 llama4 imdb3]`: {"-families", "bert6"},
 		"-trials 0 and -draws 5: expected at least 1":          {"-trials", "0"},
 		"(or INFERPLAN_DATA)":                                  {"-data", t.TempDir()},
-		"found yelp3, expected some of [bert5 llama4 imdb3]":   {"-data", data(t), "-families", "yelp3", "-parts", "spike"},
+		"found yelp3, expected some of [bert5 llama4 imdb3]":   {"-data", data(t), "-families", "yelp3", "-parts", "time"},
 	} {
 		err := (&bench{}).instrument().Run(t.Context(), append(args, "-keep", t.TempDir()), &bytes.Buffer{}, &bytes.Buffer{})
 		if err == nil || !strings.Contains(err.Error(), want) {

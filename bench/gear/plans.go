@@ -18,7 +18,7 @@ import (
 	"inferplan/solver/highs"
 )
 
-// planSeed is the seed of all plans.
+// planSeed is the seed of all plans but those of part time.
 const planSeed = 7
 
 // plan is a system with what was planned for it; of baselines, nothing is.
@@ -32,7 +32,12 @@ type planner func(context.Context, *cascades.Problem) (*trials.Plan, error)
 
 // solve is our planner.
 func solve(ctx context.Context, p *cascades.Problem) (*trials.Plan, error) {
-	found, err := search.Solve(ctx, p, highs.Solver{}, search.Options{Seed: planSeed})
+	return solveSeeded(ctx, p, planSeed)
+}
+
+// solveSeeded is our planner with a seed.
+func solveSeeded(ctx context.Context, p *cascades.Problem, seed uint64) (*trials.Plan, error) {
+	found, err := search.Solve(ctx, p, highs.Solver{}, search.Options{Seed: seed})
 	if _, infeasible := errors.AsType[*cascades.InfeasibleError](err); infeasible {
 		return nil, nil
 	}

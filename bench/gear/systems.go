@@ -62,7 +62,7 @@ type place struct {
 // String returns the place in keys of results.
 func (p place) String() string { return fmt.Sprintf("%s/%d/%v", p.f.Name, p.devices, p.slo) }
 
-// ranges is the number of ranges of rates of a plan.
+// ranges of all plans but those of part time.
 const ranges = 10
 
 // problem returns the planning problem of the place.

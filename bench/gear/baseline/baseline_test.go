@@ -14,7 +14,6 @@ import (
 	"inferplan/formats/seeded"
 	"inferplan/planner/gear/cascades"
 	"inferplan/planner/gear/search"
-	"inferplan/policy"
 	"inferplan/solver/highs"
 )
 
@@ -35,11 +34,6 @@ func problem(t testing.TB, f *published.Family, devices int) *cascades.Problem {
 		t.Fatal(err)
 	}
 	return p
-}
-
-// on is a runner over one stream of arrivals.
-func on(ctx context.Context, source func() arrivals.Source) Runner {
-	return func(_ string, t *policy.Tables) (*Run, error) { return Execute(ctx, t, source(), Watch{}) }
 }
 
 func even(f *published.Family) func() arrivals.Source {
@@ -69,7 +63,7 @@ func TestOrder(t *testing.T) {
 	if requests != ours.Requests || math.Abs(expected-ours.Expected) > 1e-9 || math.Abs(expected-ours.Accuracy) > .005 || ours.P95 > f.SLO {
 		t.Errorf("windows hold %d requests, %.6f expected; the run %d requests, %.6f expected, at %.6f with p95 %v", requests, expected, ours.Requests, ours.Expected, ours.Accuracy, ours.P95)
 	}
-	fixed, err := NoSwitching(p, f.SLO, on(ctx, even(f)))
+	fixed, err := NoSwitching(p, f.SLO, On(ctx, even(f)))
 	if err != nil || fixed == nil {
 		t.Fatalf("no switching: %v", err)
 	}
@@ -82,11 +76,11 @@ func TestOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	switching, err := BestModelSwitching(p, f.SLO, on(ctx, even(f)))
+	switching, err := BestModelSwitching(p, f.SLO, On(ctx, even(f)))
 	if err != nil || switching == nil {
 		t.Fatalf("MS+: %v", err)
 	}
-	dynba, err := BestSingle(p, f.SLO, 0, on(ctx, even(f)))
+	dynba, err := BestSingle(p, f.SLO, 0, On(ctx, even(f)))
 	if err != nil || dynba == nil {
 		t.Fatalf("DynBa: %v", err)
 	}
@@ -131,6 +125,51 @@ func TestCocktail(t *testing.T) {
 	}
 	if none, err := Cocktail(ctx, p, f.Rates, even(f), []Autoscaler{quick}, .99, 1, f.SLO); err != nil || none != nil {
 		t.Errorf("an accuracy that no set has: %+v, %v", none, err)
+	}
+}
+
+// In a space that is small enough to try every plan ours is not far from the
+// best one of the same latency, and random plans are not better than every plan.
+func TestSpace(t *testing.T) {
+	f := burst().Only("tiny", "small", "base")
+	f.Grid = 2
+	s, err := NewSpace(f, 2, 3, f.Rates.Around(8, 3, 700))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Cascades) != 7 || s.Size() != 343 {
+		t.Fatalf("%d cascades, %d plans, expected 7 and 343", len(s.Cascades), s.Size())
+	}
+	ctx := context.Background()
+	all, err := s.Exhaustive(ctx, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := s.Try(ctx, []int{6, 0, 1}) // plan 6 + 0*7 + 1*49
+	if err != nil || all[55] != again {
+		t.Errorf("plan 55: %v and %v, %v", all[55], again, err)
+	}
+	n := 0
+	some, err := s.Random(ctx, seeded.New(1, "test"), func() bool { n++; return n > 20 })
+	if err != nil || len(some) != 20 {
+		t.Fatalf("%d random plans, %v", len(some), err)
+	}
+	plan, ok, err := s.Planned(ctx, f.SLO, false, 1)
+	if err != nil || !ok {
+		t.Fatalf("no plan: %v", err)
+	}
+	ours, err := s.Show(ctx, plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	front := ParetoFront(all)
+	best, random := Best(front, f.SLO), Best(some, f.SLO)
+	t.Logf("ours %.4f in %v, best %.4f, random %.4f", ours.Accuracy, ours.P95, best, random)
+	if ours.P95 > f.SLO || ours.Accuracy > best || random > best || ours.Accuracy < best-.01 || Best(front, f.SLO) != Best(all, f.SLO) {
+		t.Errorf("ours %.4f in %v, best %.4f, random %.4f", ours.Accuracy, ours.P95, best, random)
+	}
+	if _, ok, err := s.Planned(ctx, time.Millisecond, true, 1); ok || err != nil {
+		t.Errorf("a plan within a millisecond: %v, %v", ok, err)
 	}
 }
 

@@ -12,30 +12,19 @@ import (
 
 	"pgregory.net/rapid"
 
-	"inferplan/bench/gear/published"
 	"inferplan/planner/gear/planspace"
 	"inferplan/planner/gear/search"
 	"inferplan/solver/highs"
 	"inferplan/solver/milp"
 )
 
-// only keeps some of the models of f.
-func only(f *published.Family, models ...int) *published.Family {
-	kept := make([]published.Model, len(models))
-	for i, m := range models {
-		kept[i] = f.Models[m]
-	}
-	f.Models = kept
-	return f
-}
-
 // smallCascadia is a family of two or three configurations of models, with rates of devices that
 // are made up.
 func smallCascadia(t *rapid.T) *Cascadia {
-	f := only(burst(), 0, 2, 4)
+	f := burst().Only("tiny", "small", "base")
 	f.Grid, f.Memory = 3, rapid.SampledFrom([]int64{300, 580, 750, 0}).Draw(t, "memory")
 	if f.Memory > 0 && f.Memory < 520 {
-		f = only(f, 0, 1)
+		f = f.Only("tiny", "small")
 	}
 	p, err := Problem(f, rapid.IntRange(1, 4).Draw(t, "devices"), rapid.IntRange(1, 3).Draw(t, "levels"), f.SLO)
 	if err != nil {
@@ -202,7 +191,7 @@ func TestCascadiaRates(t *testing.T) {
 // in time, as accurate as planned but for luck, and the same again.
 func TestCascadiaRuns(t *testing.T) {
 	ctx, f := context.Background(), burst()
-	f = only(f, 0, 2, 4)
+	f = f.Only("tiny", "small", "base")
 	f.Memory, f.Grid = 580, 5 // tiny with any other
 	p, err := Problem(f, 2, 4, f.SLO)
 	if err != nil {
@@ -230,7 +219,7 @@ func TestCascadiaRuns(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(front, again) {
 			t.Errorf("again another front, %v", err)
 		}
-		best, err := c.Best(front, f.SLO, on(ctx, even(f)))
+		best, err := c.Best(front, f.SLO, On(ctx, even(f)))
 		if err != nil || best == nil || best.Run.P95 > f.SLO {
 			t.Fatalf("%+v, %v", best, err)
 		}
@@ -240,7 +229,7 @@ func TestCascadiaRuns(t *testing.T) {
 				t.Errorf("configuration %b takes %d of %d", set, MemoryOf(p, set), f.Memory)
 			}
 		}
-		if none, err := c.Best(front, time.Millisecond, on(ctx, even(f))); none != nil || err != nil {
+		if none, err := c.Best(front, time.Millisecond, On(ctx, even(f))); none != nil || err != nil {
 			t.Errorf("within a millisecond: %+v, %v", none, err)
 		}
 	}

@@ -10,6 +10,7 @@
 //	             and accuracy (cascadiadeploy.go: of one latency)
 //	run.go       running a system on arrivals: accuracy, percentiles, sliding
 //	             windows
+//	search.go    every plan of a small space, and random ones
 //	problem.go   a published family as a planning problem
 //
 // # The readings of Cascadia

@@ -2,11 +2,13 @@ package baseline
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"inferplan/formats/arrivals"
 	"inferplan/planner/gear/cascades"
 	"inferplan/policy"
 	policygear "inferplan/policy/gear"
@@ -106,6 +108,11 @@ func ModelSwitching(p *cascades.Problem, eta float64) (*policy.Tables, error) {
 // differ by name. Of several streams it gives the mean accuracy and the worst
 // percentile. Where it ends with ErrLate the system is not in time.
 type Runner func(name string, t *policy.Tables) (*Run, error)
+
+// On is a runner over one stream of arrivals.
+func On(ctx context.Context, source func() arrivals.Source) Runner {
+	return func(_ string, t *policy.Tables) (*Run, error) { return Execute(ctx, t, source(), Watch{}) }
+}
 
 // inTime shows a system; nil where it is not in time.
 func (run Runner) inTime(name string, t *policy.Tables, target time.Duration) (*Run, error) {

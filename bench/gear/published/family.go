@@ -227,6 +227,18 @@ func linear(names []string, a, b []float64, most int, memory []int64) []Model {
 
 func milliseconds(ms float64) time.Duration { return time.Duration(math.Round(ms * 1e6)) }
 
+// Only keeps some models of the family.
+func (f *Family) Only(names ...string) *Family {
+	out := *f
+	out.Models = nil
+	for _, m := range f.Models {
+		if slices.Contains(names, m.Name) {
+			out.Models = append(out.Models, m)
+		}
+	}
+	return &out
+}
+
 // ModelNames are the models' names, in order.
 func (f *Family) ModelNames() []string {
 	out := make([]string, len(f.Models))

@@ -36,3 +36,20 @@ func (r Rates) Even() arrivals.Source { return arrivals.Evenly(r) }
 
 // Poisson yields a Poisson process with these rates.
 func (r Rates) Poisson(rng *rand.Rand) arrivals.Source { return arrivals.PoissonOf(r, rng) }
+
+// Around are n of the rates, step seconds apart, with the highest among them
+// after a third, and their peak scaled to a rate: a burst that fits into seconds.
+func (r Rates) Around(n, step int, peak float64) Rates {
+	at := 0
+	for i := range r {
+		if r[i] > r[at] {
+			at = i
+		}
+	}
+	var out Rates
+	for k := range n {
+		i := min(max(at+(k-n/3)*step, 0), len(r)-1)
+		out = append(out, r[i]*peak/r.Peak())
+	}
+	return out
+}
