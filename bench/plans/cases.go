@@ -76,7 +76,46 @@ func recordedCases(data string) ([]planCase, error) {
 			Inputs: planner.Inputs{Profile: profile, Cluster: p.ClusterDocument(), Workload: p.WorkloadDocument()},
 			Values: map[string]any{"margin": p.Margin, "batch-build": p.BatchBuild, "max-partitions": p.MaxPartitions}}})
 	}
-	return list, nil
+	layered, err := recorded.Layered(data, profile)
+	if err != nil {
+		return nil, err
+	}
+	return append(list, layeredCases(layered)...), nil
+}
+
+// layeredCases returns cases of models that may be cut after any of some hundred layers, alone and together.
+func layeredCases(profile *formats.Profile) []planCase {
+	var names []string
+	for i := range profile.Models {
+		names = append(names, profile.Models[i].Model)
+	}
+	var list []planCase
+	for _, partitions := range []int{2, 3} {
+		for _, name := range append(names, "all") {
+			var models formats.WorkloadModels
+			for i := range profile.Models {
+				m := &profile.Models[i]
+				if name != "all" && name != m.Model {
+					continue
+				}
+				alone := document.Micros(0)
+				for _, x := range m.Measurements {
+					if x.Device == "L4" && x.Batch == 1 && x.Share == 1 {
+						for _, block := range x.Blocks {
+							alone += block.WallUS
+						}
+					}
+				}
+				models = append(models, formats.WorkloadModel{Model: m.Model, SLO: document.SLO{Duration: 5 * alone.D()}, Weight: 1})
+			}
+			cluster := &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{
+				{Device: "L4", Count: 25, MaxShares: 4, PerNode: 4, NICGbps: 10}, {Device: "T4", Count: 75, MaxShares: 4, PerNode: 2, NICGbps: 10}}}
+			list = append(list, planCase{"layers", drawn.Problem{Name: fmt.Sprintf("layers of %s, %d partitions", name, partitions),
+				Inputs: planner.Inputs{Profile: profile, Cluster: cluster, Workload: &formats.Workload{Format: formats.FormatWorkload, Section: models}},
+				Values: map[string]any{"margin": 0.4, "max-partitions": partitions, "gap": []float64{5e-3, 2e-2}[partitions-2]}}})
+		}
+	}
+	return list
 }
 
 // aimed draws a cascade whose plan aims at one of three goals: accuracy, the least latency at an accuracy, or the

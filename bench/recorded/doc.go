@@ -1,3 +1,3 @@
 // Package recorded reads what the artifact of PPipe and its authors measured and planned: profiles of models in
-// blocks, and plans.
+// blocks and in layers, and plans.
 package recorded
