@@ -87,7 +87,7 @@ func (b *bench) measurePrior(r *instrument.Run, t *table.Table) error {
 		scenes []*scene
 		asked  float64 // share of the cost that a plan has to hide, in %
 	}{
-		{"the first ten minutes, 32 devices with 40 GB", emptyFleets(), 50},
+		{"the first ten minutes, 32 devices with 40 GB", fromStart(scenesOf([]row{{0, []float64{12}}, {1, []float64{12}}, {2, []float64{6}}, {-1, []float64{12}}}, 32, 40)), 50},
 		{"the first ten minutes, 8 devices with 24 GB", fromStart(scenesOf([]row{{0, []float64{3}}, {1, []float64{1, 3}}, {-1, []float64{1, 3}}}, 8, 24)), 50},
 		{"from the fifth minute on, 32 devices with 40 GB", scenesOf([]row{{1, []float64{4, 12}}, {-1, []float64{4, 12}}}, 32, 40), 65},
 		{"from the fifth minute on, 8 devices with 24 GB", scenesOf([]row{{1, []float64{1, 3}}, {-1, []float64{1, 3}}}, 8, 24), 65},

@@ -1,5 +1,5 @@
 // Command dyorc measures how dynamic workflows are served: DyOrc, as published
-// and as repaired, against greedy, round-robin, static and reactive placement, in
+// and as repaired, against greedy, static and reactive placement, in
 // the simulator (make bench NAME=dyorc).
 //
 // Applications and fleets are those of testkit/workflows. Arrivals are two hours of

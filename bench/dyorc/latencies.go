@@ -4,17 +4,15 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"time"
 
 	"inferplan/bench/instrument"
 	"inferplan/bench/table"
-	"inferplan/policy/flow"
 )
 
 const paper = "DyOrc (SoCC '25)"
 
 // compared are the policies of the tables of latencies.
-var compared = []string{"round-robin", "greedy", "reactive", "static", "dyorc-early", "dyorc-rebind", "dyorc"}
+var compared = []string{"greedy", "reactive", "static", "dyorc-early", "dyorc"}
 
 // addLatencies adds the rows of scenes under policies.
 func addLatencies(t *table.Table, scenes []*scene, g grid, policies []string) {
@@ -122,16 +120,6 @@ func (b *bench) measureScarce(r *instrument.Run, t *table.Table) error {
 	return nil
 }
 
-// measureStart shows latencies of empty fleets.
-func (b *bench) measureStart(r *instrument.Run, t *table.Table) error {
-	scenes := emptyFleets()
-	g, err := b.measureGrid(r, scenes, compared, false)
-	if err == nil {
-		addLatencies(t, scenes, g, compared)
-	}
-	return err
-}
-
 // measureShift shows two hours, in the middle of which one application doubles and the others halve.
 func (b *bench) measureShift(r *instrument.Run, t *table.Table) error {
 	scenes := []*scene{sceneOf(-1, 12, 32, 40), sceneOf(-1, 24, 32, 40), sceneOf(-1, 3, 8, 24)}
@@ -152,29 +140,6 @@ func (b *bench) measureShift(r *instrument.Run, t *table.Table) error {
 		}
 		t.Add(row...)
 	}
-	return nil
-}
-
-// sessionState returns the state that the language model keeps of a task of the usual work: keys and values of Llama-2-7B, 512 KiB per token. Prompts are computed at
-// 13,000 tokens per second; states move at 25 GB/s within a node, 12.5 GB/s across.
-func sessionState(tokens int) flow.SessionState {
-	bytes := int64(tokens) << 19
-	took := func(perSecond float64, n float64) time.Duration { return time.Duration(n / perSecond * 1e9) }
-	return flow.SessionState{Bytes: bytes, Recompute: took(13_000, float64(tokens)), SameNode: took(25e9, float64(bytes)), OtherNode: took(12.5e9, float64(bytes))}
-}
-
-// measureSessions shows rules for states of sessions: kept by worth, all kept, and all dropped.
-func (b *bench) measureSessions(r *instrument.Run, t *table.Table) error {
-	scenes := scenesOf([]row{{1, []float64{4, 12}}, {2, []float64{6}}, {-1, []float64{12}}}, 32, 40)
-	for _, sc := range scenes {
-		sc.Session = sessionState(1024)
-	}
-	policies := []string{"dyorc", "dyorc-keep-state", "dyorc-drop-state"}
-	g, err := b.measureGrid(r, scenes, policies, false)
-	if err != nil {
-		return err
-	}
-	addLatencies(t, scenes, g, policies)
 	return nil
 }
 

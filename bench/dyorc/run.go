@@ -80,7 +80,7 @@ var meanAlone = [3]float64{2.408, 3.064, 2.690}
 // play runs a scene under a policy.
 func (b *bench) play(ctx context.Context, sc *scene, opt workflow.Options, seed uint64, resident [][]int32, instant bool) (outcome, error) {
 	length := time.Duration(sc.Minutes) * time.Minute
-	t := workflows.Fleet{Devices: sc.Devices, Gigabytes: sc.Gigabytes, Resident: resident, Instant: instant, Session: sc.Session, Generations: sc.Generations}.Tables()
+	t := workflows.Fleet{Devices: sc.Devices, Gigabytes: sc.Gigabytes, Resident: resident, Instant: instant, Generations: sc.Generations}.Tables()
 	if sc.Prior {
 		flow.WorkflowTablesOf(t).Paths = workflows.Ways(flow.DrawnRequests, chances)
 		for m := range t.Models {

@@ -9,7 +9,6 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner"
-	"inferplan/policy/flow"
 	"inferplan/solver/highs"
 	"inferplan/testkit/workflows"
 )
@@ -30,8 +29,6 @@ type scene struct {
 	// Scale is that of the deadlines: arrival and Scale times the application's mean unloaded latency. A call's own deadline is Scale times its time
 	// alone. If it is 0, there are none.
 	Scale float64
-	// Session is the state that the language model keeps of requests.
-	Session flow.SessionState
 	// Generations has the language models run iteration by iteration, with answers of spread lengths.
 	Generations bool
 	// Oracle says how many minutes a static fleet's contents are taken from; 0 stands for all.
@@ -95,11 +92,6 @@ func fromStart(scenes []*scene) []*scene {
 		sc.Minutes, sc.Warmup = 10, 0
 	}
 	return scenes
-}
-
-// emptyFleets returns the first ten minutes of an empty fleet of 32 devices.
-func emptyFleets() []*scene {
-	return fromStart(scenesOf([]row{{0, []float64{12}}, {1, []float64{12}}, {2, []float64{6}}, {-1, []float64{12}}}, 32, 40))
 }
 
 // planned returns the networks that devices hold at the start in a plan of a scene's applications.

@@ -5,7 +5,7 @@
 // A bench calls Put with all that a run has measured with a command, and Command says
 // how that is: a run replaces the figures of its command, and the others stay.
 //
-// Render makes what a document shows of the figures: whole tables (table.go), rows that an author chooses
+// Render makes what a document shows of the figures: rows that an author chooses
 // by words of their claims (rows.go), and single figures in a sentence (insert.go). Tests hold the documents
 // against the files and the commands against scripts/bench.sh. A figure that falls short of what was asked
 // has to stand in a page of the benchmarks.

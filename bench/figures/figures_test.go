@@ -133,7 +133,6 @@ func TestRender(t *testing.T) {
 		"<!-- x/y: of a → {+1*100} --><!-- end -->":                                               "<!-- x/y: of a → {+1*100} -->+1.2<!-- end -->",
 		"<!-- x/y: next to → {2} % --><!-- end -->":                                               "<!-- x/y: next to → {2} % -->0.00 %<!-- end -->",
 		"<!-- a comment --> text":                                                                 "<!-- a comment --> text",
-		"<!-- figures of bench/x/y -->\nold\n<!-- end of figures -->\n":                           "<!-- figures of bench/x/y -->\n" + figures.Table(list) + "<!-- end of figures -->\n",
 	} {
 		if found, err := render(text); err != nil || found != want {
 			t.Errorf("%s: found %s, expected %s (%v)", text, found, want, err)

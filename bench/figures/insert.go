@@ -16,17 +16,10 @@ var (
 	field     = regexp.MustCompile(`\{(low |high )?(\+?)(\d)(?:([*/])(\d+))?\}`)
 )
 
-// Render returns a document with all its tables, rows and insertions made from figures, which list returns by bench. Words that no claim has
+// Render returns a document with all its rows and insertions made from figures, which list returns by bench. Words that no claim has
 // are an error, and so are words of an insertion that several have, and an interval of a figure without one.
 func Render(text string, list func(bench string) ([]Figure, error)) (string, error) {
 	var errs []error
-	text = tables.ReplaceAllStringFunc(text, func(old string) string {
-		bench := tables.FindStringSubmatch(old)[1]
-		figures, err := list(bench)
-		errs = append(errs, err)
-		begin, end := marks(bench)
-		return begin + Table(figures) + end
-	})
 	text = rowTables.ReplaceAllStringFunc(text, func(old string) string {
 		m := rowTables.FindStringSubmatch(old)
 		figures, err := list(m[2])
@@ -59,20 +52,6 @@ func Render(text string, list func(bench string) ([]Figure, error)) (string, err
 	})
 	return text, errors.Join(errs...)
 }
-
-// writtenCells returns the cells of a table of rows that Render does not make, without the first.
-func writtenCells(table string) string {
-	var b strings.Builder
-	for row := range strings.Lines(rowTables.FindStringSubmatch(table)[3]) {
-		if cells := rowCells(row); len(cells) > 1+madeCells {
-			b.WriteString("| | " + strings.Join(cells[1+madeCells:], " | ") + " |\n")
-		}
-	}
-	return b.String()
-}
-
-// tables are the places of whole tables.
-var tables = regexp.MustCompile(`(?s)<!-- figures of bench/([a-z/-]+) -->\n.*?<!-- end of figures -->\n`)
 
 // findClaim returns the figure whose claim is the words, or the only one whose claim has them.
 func findClaim(list []Figure, words string) (found *Figure, err error) {
@@ -124,31 +103,4 @@ func (f *Figure) format(format string) (string, error) {
 		}
 		return text
 	}), err
-}
-
-var (
-	code    = regexp.MustCompile("(?s)```.*?```|`[^`]*`|(?m)^    [^\n]*$")
-	comment = regexp.MustCompile(`(?s)<!--.*?-->`)
-	linked  = regexp.MustCompile(`\]\([^)]*\)`)
-	// unit is a number with a unit of time, size, rate or share behind it.
-	unit = regexp.MustCompile(`(?:\d[\d.,]*|\.\d+) ?(?:%|(?:ns|µs|us|ms|s|min|h|seconds?|minutes?|hours?|KB|MB|GB|KiB|MiB|GiB|points?|requests/s|rps)\b)`)
-)
-
-// Prose returns the numbers with a unit that stand in the prose of a document: neither in an insertion, a table of figures or a cell that Render
-// makes, nor in code, a link, or the first cell of a table's row, which says what was asked.
-func Prose(text string) []string {
-	text = tables.ReplaceAllString(text, "")
-	text = rowTables.ReplaceAllStringFunc(text, writtenCells)
-	text = insertion.ReplaceAllString(text, "")
-	text = code.ReplaceAllString(text, "")
-	text = comment.ReplaceAllString(text, "")
-	text = linked.ReplaceAllString(text, "]")
-	var out []string
-	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "|") {
-			_, line, _ = strings.Cut(line[1:], "|")
-		}
-		out = append(out, unit.FindAllString(line, -1)...)
-	}
-	return out
 }

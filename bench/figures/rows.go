@@ -181,39 +181,3 @@ func unitsShown(unit string) string {
 	}
 	return unit
 }
-
-// ClaimsShown returns the claims of a bench that a document shows, in tables, rows or insertions.
-func ClaimsShown(text, bench string, list []Figure) map[string]bool {
-	out := map[string]bool{}
-	note := func(group []Figure, err error) {
-		for _, f := range group {
-			if err == nil {
-				out[f.Claim] = true
-			}
-		}
-	}
-	for _, m := range tables.FindAllStringSubmatch(text, -1) {
-		if m[1] == bench {
-			note(list, nil)
-		}
-	}
-	for _, m := range rowTables.FindAllStringSubmatch(text, -1) {
-		if m[2] != bench {
-			continue
-		}
-		for row := range strings.Lines(m[3]) {
-			if cells := rowCells(row); cells != nil {
-				words, _ := claimWords(cells[0])
-				note(claimsWith(list, words))
-			}
-		}
-	}
-	for _, m := range insertion.FindAllStringSubmatch(text, -1) {
-		if m[1] == bench {
-			if f, err := findClaim(list, m[2]); err == nil {
-				out[f.Claim] = true
-			}
-		}
-	}
-	return out
-}

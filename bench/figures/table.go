@@ -36,8 +36,3 @@ func number(v float64) string {
 }
 
 func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
-
-// marks are the lines of a document between which the table of a bench stands.
-func marks(bench string) (begin, end string) {
-	return "<!-- figures of bench/" + bench + " -->\n", "<!-- end of figures -->\n"
-}

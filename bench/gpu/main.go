@@ -16,8 +16,8 @@ import (
 	"inferplan/engine/ort"
 )
 
-// cnns are the nine CNNs, served the two of them that most steps need a profile of.
-var cnns, served = []string{"squeezenet", "resnet50", "shufflenet", "inception_v1", "inception_v2", "densenet121", "bvlc_alexnet", "zfnet512", "vgg19"}, []string{"resnet50", "squeezenet"}
+// cnns are the nine CNNs, profiled the two of them that most steps need a profile of.
+var cnns, profiled = []string{"squeezenet", "resnet50", "shufflenet", "inception_v1", "inception_v2", "densenet121", "bvlc_alexnet", "zfnet512", "vgg19"}, []string{"resnet50", "squeezenet"}
 
 // step is a row of the table of steps. Each of its parts, such as a model, is run and kept by itself; few are those at small sizes.
 type step struct {
@@ -34,7 +34,7 @@ func steps() []step {
 		{"outputs", "do answers equal the CPU's, TF32 off", 15, 120, outputs, append(slices.Clone(cnns), "ocr_det", "ocr_rec"), []string{"squeezenet", "shufflenet", "ocr_rec"}},
 		{"fallback", "is an operator that the provider lacks refused", 15, 60, fallback, nil, nil},
 		{"ceilings", "copies and matrix products", 30, 120, ceilings, nil, nil},
-		{"profile", "one CNN, 8 batch sizes, 10 blocks, within 2 minutes", 80, 180, profileFirst, served, served},
+		{"profile", "one CNN, 8 batch sizes, 10 blocks, within 2 minutes", 80, 180, profileFirst, profiled, profiled},
 		{"executor", "the server's runs against the profile's, beyond the planned rate", 40, 120, executorRatio, nil, nil},
 		{"promise", "p50, p99, attainment against simulation at three loads", 60, 180, promise, []string{"0.5", "0.8", "0.95"}, []string{"0.5"}},
 		{"repeat", "the same profile again: how far do its numbers move", 110, 240, repeat, nil, nil},

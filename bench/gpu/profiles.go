@@ -57,7 +57,7 @@ func profileMore(c *run) {
 	c.profile(c.outPath("profile.json"), []string{c.name()}, "1,2,4,8,16,32,64", 25)
 }
 
-// again returns a step that measures the served models at the cuts of step profile and sets the two profiles against each other.
+// again returns a step that measures two models at the cuts of step profile and sets the two profiles against each other.
 func again(file, batches string, seconds int, options ...string) func(*run) {
 	return func(c *run) {
 		first, file := c.outPath("profile.json"), c.outPath(file)
@@ -65,7 +65,7 @@ func again(file, batches string, seconds int, options ...string) func(*run) {
 			options = slices.DeleteFunc(options, func(o string) bool { return o == "--cuda-graph" })
 		}
 		_ = os.Remove(file)
-		c.profile(file, served, batches, seconds, append(options, "--cuts", first)...)
+		c.profile(file, profiled, batches, seconds, append(options, "--cuts", first)...)
 		_, _ = c.try("diff", first, file) // ends with 1: they differ
 		p, err := formats.ReadProfile(file)
 		for i := 0; c.check(err) && i < len(p.Models) && p.Models[i].FP16 != nil; i++ {
@@ -104,6 +104,6 @@ func shares(c *run) {
 	if c.rehearsal {
 		c.say("a CPU has no shares")
 	} else {
-		c.profile(c.outPath("profile.json"), served, "1,8", 70, "--shares", "2,3,4")
+		c.profile(c.outPath("profile.json"), profiled, "1,8", 70, "--shares", "2,3,4")
 	}
 }

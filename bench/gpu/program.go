@@ -5,16 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
-	"time"
 
+	"inferplan/bench/served"
 	"inferplan/formats"
 )
 
@@ -123,35 +121,24 @@ func (c *run) drive(name, models, load string, ask func(url string), inputs ...s
 	if !exists(at + ".json") {
 		c.check(errors.New("there is no plan"))
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if !c.check(err) {
-		return nil
-	}
-	url := "http://" + listener.Addr().String()
-	listener.Close()
-	args := []string{"serve", at + ".json", "--models-dir", models, "--http", url[len("http://"):], "--grpc", "off", "--metrics", "off", "-q", "--record", at + "-service.json", "-o", at + "-server.json"}
+	args := []string{at + ".json", "--models-dir", models, "--http", "127.0.0.1:0", "--grpc", "off", "--metrics", "off", "--record", at + "-service.json", "-o", at + "-server.json"}
 	if c.rehearsal {
 		args = append(args, "--share-cpus")
 	}
-	serve := c.command(args...)
-	if !c.check(serve.Start()) {
+	if c.err != nil {
 		return nil
 	}
-	for ready, tries := false, 0; !ready && c.err == nil; tries++ {
-		if response, err := http.Get(url + "/v2/health/ready"); err == nil {
-			ready = response.StatusCode == http.StatusOK
-			response.Body.Close()
-		} else if time.Sleep(200 * time.Millisecond); tries == 300 {
-			c.check(fmt.Errorf("the server was not ready within a minute: %w", err))
-		}
+	server, err := served.Program{Path: c.plan, Folder: c.work}.Serve(c.ctx, args...)
+	if !c.check(err) {
+		return nil
 	}
-	if c.err == nil && ask != nil {
+	url := "http://" + server.HTTP
+	if c.check(served.Answers(c.ctx, url+"/v2/health/ready")) && ask != nil {
 		ask(url)
 	}
 	traffic := []string{"--load", load, "--duration", pick(c, "15s", "6s"), "--warmup", "2s", "--seed", "1", "-q", "--json", "-o"}
 	c.call(append(append(append([]string{"load", url, "--plan", at + ".json"}, inputs...), traffic...), at+"-measured.json")...)
-	_ = serve.Process.Signal(syscall.SIGTERM)
-	c.check(serve.Wait())
+	c.check(server.Stop())
 	c.call(append(append([]string{"simulate", at + ".json", "--service", at + "-service.json"}, traffic...), at+"-simulated.json")...)
 	c.call(append(append([]string{"simulate", at + ".json"}, traffic...), at+"-promised.json")...)
 	c.call("report", at+"-promised.json", at+"-simulated.json", at+"-measured.json")

@@ -5,6 +5,7 @@
 //	instrument.go   Main: flags, the choice of parts, their tables and figures
 //	run.go          Run: what a part has at hand, and how it states figures
 //	results.go      Measured: results by key, in a file of JSON lines
+//	plan.go         Plan: a plan within a result
 //
 // The shortest instrument:
 //

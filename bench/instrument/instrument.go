@@ -84,7 +84,7 @@ func (i *Instrument) Run(ctx context.Context, args []string, out, log io.Writer)
 		if r.results, err = openResults(filepath.Join(r.Folder, "results.jsonl"), r.keptBy, r.fresh); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, r.results.lines.Close()) }()
+		defer func() { err = errors.Join(err, r.results.file.Close()) }()
 	}
 	if i.Begin != nil {
 		if err := i.Begin(r); err != nil {

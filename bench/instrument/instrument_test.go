@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -80,6 +81,32 @@ func TestRunKeepsWhatItMeasured(t *testing.T) {
 	}
 	if _, err := run("-limit", "3"); err == nil || !strings.Contains(err.Error(), "square of 2: asked at most 3, measured 4") {
 		t.Errorf("a claim that does not hold: %v", err)
+	}
+}
+
+// A result that an interruption cut off is measured again, and what is added behind it is there later.
+func TestResultsAfterAnInterruption(t *testing.T) {
+	dir := t.TempDir()
+	measured := 0
+	for _, want := range []int{3, 4, 4} {
+		var out, log bytes.Buffer
+		if err := squares(&measured, false).Run(t.Context(), []string{"-keep", dir}, &out, &log); err != nil {
+			t.Fatal(err)
+		}
+		if measured != want {
+			t.Errorf("measured %d times, expected %d", measured, want)
+		}
+		if want > 3 {
+			continue
+		}
+		path := filepath.Join(dir, "results.jsonl")
+		text, err := os.ReadFile(path)
+		if err == nil {
+			err = os.WriteFile(path, text[:len(text)-10], 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -1,13 +1,19 @@
 package instrument
 
 import (
+	"bytes"
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
-	"inferplan/bench/kept"
 	"inferplan/cputime"
 )
 
@@ -15,7 +21,7 @@ import (
 type results struct {
 	mu      sync.Mutex
 	program string // hash of the program whose results are read and kept
-	lines   *kept.Lines
+	file    *os.File
 	values  map[string]result
 	spent   float64 // seconds of CPU of the results that were asked for, measured now or before
 	said    time.Time
@@ -29,23 +35,58 @@ type result struct {
 	Value   json.RawMessage `json:"value"`
 }
 
-// openResults reads the results of a program; of this one if the hash is empty. fresh forgets all that the file has.
+// openResults reads the results of a program; of this one if the hash is empty. fresh forgets all that the file has. A line that an
+// interruption cut off is ended and left out, then and later. Several processes may add lines to one file.
 func openResults(path, program string, fresh bool) (*results, error) {
 	k := &results{program: program, values: map[string]result{}}
 	var err error
 	if program == "" {
-		if k.program, err = kept.Program(); err != nil {
+		if k.program, err = programHash(); err != nil {
 			return nil, fmt.Errorf("reading this program, whose results are kept: %w", err)
 		}
 	}
-	k.lines, err = kept.Open(path, fresh, func(line []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("making the folder of results: %w", err)
+	}
+	mode := os.O_RDWR | os.O_CREATE | os.O_APPEND
+	if fresh {
+		mode |= os.O_TRUNC
+	}
+	if k.file, err = os.OpenFile(path, mode, 0o644); err != nil {
+		return nil, fmt.Errorf("opening the results: %w", err)
+	}
+	text, err := io.ReadAll(k.file)
+	if err == nil && len(text) > 0 && text[len(text)-1] != '\n' {
+		_, err = k.file.WriteString("\n")
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("reading earlier results: %s: %w", path, err), k.file.Close())
+	}
+	for line := range bytes.Lines(text) {
 		var l result
 		if json.Unmarshal(line, &l) == nil && l.Program == k.program {
 			k.values[l.Key] = l
 		}
-		return nil
-	})
-	return k, err
+	}
+	return k, nil
+}
+
+// programHash returns a hash of the running program, for results that depend on all of it.
+func programHash() (string, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil))[:20], nil
 }
 
 // sayEvery is the least time between two lines about progress.
@@ -85,7 +126,13 @@ func Measured[T any](r *Run, key string, measure func() (T, error)) (T, error) {
 		k.said = now
 		fmt.Fprintf(r.Log, "%s: %d results, the last %s\n", r.part, len(k.values), key)
 	}
-	return out, k.lines.Add(line)
+	if text, err = json.Marshal(line); err == nil {
+		_, err = k.file.Write(append(text, '\n'))
+	}
+	if err != nil {
+		return out, fmt.Errorf("keeping the result %s: %w", key, err)
+	}
+	return out, nil
 }
 
 // add counts CPU time.
@@ -101,6 +148,3 @@ func (r *Run) Spent() float64 {
 	defer r.results.mu.Unlock()
 	return r.results.spent
 }
-
-// Program returns the hash of the program whose results are kept.
-func (r *Run) Program() string { return r.results.program }

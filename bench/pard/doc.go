@@ -18,7 +18,7 @@
 //	documents.go  what plans are made from
 //	splits.go     planners that split the SLO
 //	plans.go      devices against these planners, and variants
-//	planner.go    the planner's time; tiny problems against everything that can be tried
+//	planner.go    the time of the planner
 //	rag.go        retrieval-augmented generation
 //	ocr.go        a real pipeline on this machine, and the same in virtual time
 //	hopeless.go   how soon requests without hope are refused

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"inferplan/bench/instrument"
+	"inferplan/bench/served"
 	"inferplan/bench/table"
 	"inferplan/executor"
 	"inferplan/executor/oip"
@@ -97,16 +98,22 @@ func refusalDelays(ctx context.Context, length time.Duration) ([]time.Duration, 
 	budget := func(i int) time.Duration { return slo - time.Duration(i)*time.Microsecond }
 	var mu sync.Mutex
 	took := map[time.Duration]time.Duration{} // by budget
-	send(ctx, x, drawArrivals(60, length, 1), func(i int) *oip.Request {
-		return &oip.Request{Model: info.Name, Info: info, Batch: 1, Timeout: budget(i),
-			Inputs: []oip.Tensor{{Name: in.Name, Datatype: in.Datatype, Shape: []int64{1, 1}, Data: make([]byte, in.Datatype.Size())}}}
-	}, func(i int, after time.Duration, err error) {
+	_, err = served.Pace(ctx, drawArrivals(60, length, 1), func(i int, sent time.Time) {
+		resp, err := x.Infer(ctx, &oip.Request{Model: info.Name, Info: info, Batch: 1, Timeout: budget(i), Received: sent,
+			Inputs: []oip.Tensor{{Name: in.Name, Datatype: in.Datatype, Shape: []int64{1, 1}, Data: make([]byte, in.Datatype.Size())}}})
+		after := time.Since(sent)
+		if err == nil {
+			resp.Release()
+		}
 		if refused, ok := errors.AsType[*oip.Error](err); ok && refused.Reason == policy.ReasonDeadline.String() {
 			mu.Lock()
 			defer mu.Unlock()
 			took[budget(i)] = after
 		}
-	})()
+	})
+	if err != nil {
+		return nil, err
+	}
 	seen.mu.Lock()
 	defer seen.mu.Unlock()
 	var late []time.Duration
@@ -117,5 +124,5 @@ func refusalDelays(ctx context.Context, length time.Duration) ([]time.Duration, 
 			late = append(late, after-(budget-run))
 		}
 	}
-	return late, ctx.Err()
+	return late, nil
 }

@@ -1,16 +1,13 @@
 package main
 
 import (
-	"context"
 	"flag"
-	"fmt"
-	"os"
 	"slices"
 	"time"
 
 	"inferplan/bench/instrument"
 	_ "inferplan/bench/pard/readings" // the policies that PARD and feas are compared with
-	"inferplan/engine/worker"
+	"inferplan/bench/served"
 )
 
 // bench has what the parts are made from.
@@ -25,13 +22,7 @@ type bench struct {
 }
 
 func main() {
-	if len(os.Args) == 2 && os.Args[1] == "worker" { // executor starts it
-		if err := worker.Main(context.Background()); err != nil {
-			fmt.Fprintln(os.Stderr, "bench-pard: worker:", err)
-			os.Exit(1)
-		}
-		return
-	}
+	served.Worker()
 	instrument.Main(newInstrument())
 }
 

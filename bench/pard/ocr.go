@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"math"
 	"os"
 	"runtime"
 	"slices"
-	"sync"
 	"time"
 
 	"inferplan/bench/instrument"
@@ -156,64 +153,42 @@ const (
 // serve serves arrivals under a policy, whatever is still under way when a request is due.
 func (o *ocr) serve(ctx context.Context, policy string, due []time.Duration) (*ocrRun, error) {
 	plan := *o.plan
+	if plan.Policy.Name != policy {
+		plan.Policy = formats.PolicySpec{Name: policy}
+	}
 	cpus, err := engine.CPUs()
 	if err != nil {
 		return nil, err
 	}
-	x, err := executor.New(ctx, &plan, executor.Options{
-		CoreOptions:   executor.CoreOptions{Engine: "onnx", ModelsDir: o.dir, Policy: policy, RecordService: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil))},
-		WorkerOptions: executor.WorkerOptions{CPUs: cpus, ShareCPUs: true},
-	})
+	x, err := served.Execute(ctx, &plan, o.dir, executor.WorkerOptions{CPUs: cpus, ShareCPUs: true})
 	if err != nil {
-		return nil, fmt.Errorf("starting to serve: %w", err)
+		return nil, err
 	}
 	run := &ocrRun{policy: x.PolicySpec(), slo: formats.FlowOf(&plan).Applications[0].SLOUS.D()}
+	var moments []time.Duration
 	for at := time.Duration(0); at < leadIn-leadEvery; at += leadEvery {
-		run.requests = append(run.requests, ocrRequest{at: at})
+		moments = append(moments, at)
 	}
 	for _, at := range due {
-		run.requests = append(run.requests, ocrRequest{at: leadIn + at})
+		moments = append(moments, leadIn+at)
 	}
-	var all []time.Duration
-	for _, req := range run.requests {
-		all = append(all, req.at)
+	for _, at := range moments {
+		run.requests = append(run.requests, ocrRequest{at: at})
 	}
 	info := x.Models().Models()[0]
-	wait := send(ctx, x, all, func(i int) *oip.Request {
-		return &oip.Request{Model: info.Name, Info: info, Batch: 1,
-			Inputs: []oip.Tensor{{Name: info.Inputs[0].Name, Datatype: oip.Uint8, Shape: []int64{1, imageHeight, imageWidth, 3}, Data: o.images[i%len(o.images)]}}}
-	}, func(i int, took time.Duration, err error) {
-		run.requests[i].took, run.requests[i].served = took, err == nil
-	})
-	// What is late by now is late whenever it comes.
-	time.Sleep(run.slo)
-	run.service = x.Service()
-	err = x.Close()
-	wait()
-	return run, errors.Join(err, ctx.Err())
-}
-
-// send sends a request at every due time, whatever is still under way, and calls ended with how long it took, also at the same time. It returns a function that
-// waits for all answers.
-func send(ctx context.Context, x *executor.Executor, due []time.Duration, request func(i int) *oip.Request, ended func(i int, took time.Duration, err error)) (wait func()) {
-	start := time.Now()
-	var wg sync.WaitGroup
-	for i, at := range due {
-		if ctx.Err() != nil {
-			break
+	// What is late an SLO behind the last request is late whenever it comes.
+	answering, stop := context.WithTimeout(ctx, moments[len(moments)-1]+run.slo)
+	defer stop()
+	_, err = served.Pace(ctx, moments, func(i int, sent time.Time) {
+		resp, err := x.Infer(answering, &oip.Request{Model: info.Name, Info: info, Batch: 1, Received: sent,
+			Inputs: []oip.Tensor{{Name: info.Inputs[0].Name, Datatype: oip.Uint8, Shape: []int64{1, imageHeight, imageWidth, 3}, Data: o.images[i%len(o.images)]}}})
+		run.requests[i].took, run.requests[i].served = time.Since(sent), err == nil
+		if err == nil {
+			resp.Release()
 		}
-		time.Sleep(time.Until(start.Add(at)))
-		wg.Go(func() {
-			req := request(i)
-			req.Received = time.Now()
-			resp, err := x.Infer(ctx, req)
-			ended(i, time.Since(req.Received), err)
-			if err == nil {
-				resp.Release()
-			}
-		})
-	}
-	return wg.Wait
+	})
+	run.service = x.Service()
+	return run, errors.Join(err, x.Close())
 }
 
 // goodput returns the share of the requests behind the lead-in that were answered in time.

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/kept"
 	"inferplan/bench/table"
 	"inferplan/cputime"
 	"inferplan/formats/diff"
@@ -41,7 +40,7 @@ func main() {
 
 // result holds what a solve says.
 type result struct {
-	Plan       kept.Plan
+	Plan       instrument.Plan
 	Infeasible string  // why there is no plan
 	CPU        float64 // seconds of the whole process: nothing else may run in it
 }

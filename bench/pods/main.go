@@ -3,16 +3,15 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/csv"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -21,8 +20,8 @@ import (
 	"inferplan/bench/instrument"
 	"inferplan/bench/served"
 	"inferplan/bench/table"
-	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/formats/outcomes"
 )
 
 // bench holds the flags.
@@ -66,9 +65,10 @@ func (b *bench) part(port, protocol string) instrument.Part {
 // phase is a part of the run with its own event, from the moment of the event on.
 type phase struct {
 	name    string
-	seconds float64 // since the first request
-	count   map[string]int
+	seconds float64        // since the first request
 	refused map[string]int // by reason
+
+	answered, late, dropped int
 }
 
 // play is a run: pods under load, and what happens to them.
@@ -171,7 +171,7 @@ func (p *play) await(what string, limit time.Duration, is func() bool) error {
 // begin begins a phase.
 func (p *play) begin(name string) {
 	fmt.Fprintf(p.log, "%s\n", name)
-	p.phases = append(p.phases, &phase{name: name, seconds: time.Since(p.began).Seconds(), count: map[string]int{}, refused: map[string]int{}})
+	p.phases = append(p.phases, &phase{name: name, seconds: time.Since(p.began).Seconds(), refused: map[string]int{}})
 }
 
 // serve drives the Service while things happen to the pods. It returns the time until a killed pod's device worked again,
@@ -329,32 +329,12 @@ func (p *play) texts() (map[string]string, error) {
 
 // count counts the outcomes of requests by phase, from the file that plan load wrote.
 func (p *play) count(dir string) error {
-	var report formats.Report
-	data, err := os.ReadFile(filepath.Join(dir, "load.json"))
-	if err == nil {
-		err = json.Unmarshal(data, &report)
-	}
+	list, err := outcomes.ReadFile(filepath.Join(dir, "outcomes.csv"))
 	if err != nil {
 		return err
 	}
-	f, err := os.Open(filepath.Join(dir, "outcomes.csv"))
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	rows, err := csv.NewReader(f).ReadAll()
-	if err != nil {
-		return err
-	}
-	column := map[string]int{}
-	for i, name := range rows[0] {
-		column[name] = i
-	}
-	for _, row := range rows[1:] {
-		due, err := strconv.ParseFloat(row[0], 64)
-		if err != nil {
-			return err
-		}
+	for _, o := range list {
+		due := o.Due.Seconds()
 		if due > p.ended-p.slo.Seconds() {
 			continue // the client may have stopped before the answer
 		}
@@ -364,10 +344,15 @@ func (p *play) count(dir string) error {
 				at = x
 			}
 		}
-		outcome := row[column["outcome"]]
-		at.count[outcome]++
-		if outcome == "dropped" {
-			at.refused[row[column["reason"]]]++
+		switch {
+		case o.Reason != "":
+			at.dropped++
+			at.refused[o.Reason]++
+		case o.Late:
+			at.late++
+			at.answered++
+		default:
+			at.answered++
 		}
 	}
 	return nil
@@ -385,14 +370,13 @@ func (p *play) state(r *instrument.Run, t *table.Table, protocol string, back, s
 		if i+1 < len(p.phases) {
 			to = p.phases[i+1].seconds
 		}
-		answered, dropped := x.count["in_time"]+x.count["late"], x.count["dropped"]
 		var reasons []string
-		for reason, n := range x.refused {
-			reasons = append(reasons, fmt.Sprintf("%d %s", n, reason))
+		for _, reason := range slices.Sorted(maps.Keys(x.refused)) {
+			reasons = append(reasons, fmt.Sprintf("%d %s", x.refused[reason], reason))
 		}
-		t.Add(x.name, fmt.Sprintf("%.0f", to-x.seconds), answered+dropped, answered, x.count["late"], strings.Join(reasons, ", "))
-		f := instrument.Limited(protocol+", "+x.name+": requests that were refused or lost", source, "exactly", 0, "", []float64{float64(dropped)})
-		f.Note = fmt.Sprintf("of %d, in %.0f s%s", answered+dropped, to-x.seconds, strings.Join(append([]string{""}, reasons...), ", "))
+		t.Add(x.name, fmt.Sprintf("%.0f", to-x.seconds), x.answered+x.dropped, x.answered, x.late, strings.Join(reasons, ", "))
+		f := instrument.Limited(protocol+", "+x.name+": requests that were refused or lost", source, "exactly", 0, "", []float64{float64(x.dropped)})
+		f.Note = fmt.Sprintf("of %d, in %.0f s%s", x.answered+x.dropped, to-x.seconds, strings.Join(append([]string{""}, reasons...), ", "))
 		switch i {
 		case 1:
 			f.Note += fmt.Sprintf("; its device worked again after %.1f s", back.Seconds())

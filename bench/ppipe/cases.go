@@ -163,34 +163,31 @@ func (s setup) cluster(high, low int, shares bool) *formats.Cluster {
 	return &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{devices(s.high, high, s.highPerNode), devices(s.low, low, s.lowPerNode)}}
 }
 
-// variation is a change to the paper's setting in a made case.
-type variation struct {
-	high, low int
-	sloScale  float64
-	margin    float64
-}
-
-var standard = variation{high: 25, low: 75, sloScale: 5, margin: 0.4}
+// The paper's setting of made cases: the SLO in times of the whole model on an L4, and the margin.
+const (
+	sloScale = 5
+	margin   = 0.4
+)
 
 // made is a case that we plan ourselves by the paper's rules: SLO of a multiple
 // of the whole model's time on an L4, two partitions, a delay for filling
 // batches by the rates of the plan without partitions; shares for PPipe alone.
-func (b *bench) made(name, family, group, cluster string, models []string, weights []float64, v variation) scene {
+func (b *bench) made(name, family, group, cluster string, models []string, weights []float64, high, low int) scene {
 	inputs := func(algorithm string, fill []float64) (planner.Inputs, planner.Options) {
 		var list formats.WorkloadModels
 		for i, m := range models {
-			list = append(list, formats.WorkloadModel{Model: m, SLO: document.SLO{Duration: reference.Micros(v.sloScale * b.wholeL4[m]).D()}, Weight: weights[i], BatchBuildRPS: fill[i]})
+			list = append(list, formats.WorkloadModel{Model: m, SLO: document.SLO{Duration: reference.Micros(sloScale * b.wholeL4[m]).D()}, Weight: weights[i], BatchBuildRPS: fill[i]})
 		}
 		opt := planner.Options{Values: map[string]any{
-			"algorithm": ourName[algorithm], "margin": v.margin, "gap": 1e-3, "uneven-nic": algorithm == "PPipe" && !b.evenNIC, "batch-build": 1.3,
+			"algorithm": ourName[algorithm], "margin": margin, "gap": 1e-3, "uneven-nic": algorithm == "PPipe" && !b.evenNIC, "batch-build": 1.3,
 		}}
-		cluster := setups[strings.TrimSuffix(cluster, "-S")].cluster(v.high, v.low, algorithm == "PPipe")
+		cluster := setups[strings.TrimSuffix(cluster, "-S")].cluster(high, low, algorithm == "PPipe")
 		return planner.Inputs{Profile: b.profile, Cluster: cluster, Workload: &formats.Workload{Format: formats.FormatWorkload, Section: list}}, opt
 	}
 	return scene{b: b, name: name, family: family, group: group, cluster: cluster,
 		inputs: func(ctx context.Context, algorithm string) (in planner.Inputs, opt planner.Options, err error) {
 			in, _ = inputs("NP", make([]float64, len(models)))
-			fill, err := fillRates(ctx, in, v.margin)
+			fill, err := fillRates(ctx, in)
 			if err != nil {
 				return in, opt, fmt.Errorf("rates at which batches fill: %w", err)
 			}
@@ -201,7 +198,7 @@ func (b *bench) made(name, family, group, cluster string, models []string, weigh
 }
 
 // fillRates returns the rates of the plan without partitions, by model.
-func fillRates(ctx context.Context, in planner.Inputs, margin float64) ([]float64, error) {
+func fillRates(ctx context.Context, in planner.Inputs) ([]float64, error) {
 	values := document.NewValues(formats.PlanOptions(formats.PlanPool))
 	if err := values.Set("margin", margin); err != nil {
 		return nil, err
@@ -229,17 +226,17 @@ func (b *bench) ours(family string, weights []float64) []scene {
 	var out []scene
 	for _, cluster := range clusters {
 		for _, group := range slices.Sorted(maps.Keys(b.groups)) {
-			out = append(out, b.made(family+"/"+group+"/"+cluster, family, group, cluster, b.groups[group], weights, standard))
+			out = append(out, b.made(family+"/"+group+"/"+cluster, family, group, cluster, b.groups[group], weights, 25, 75))
 		}
 	}
 	return out
 }
 
-// singly are the 18 models one at a time on a cluster of 16 devices.
-func (b *bench) singly(family, cluster, setting string, v variation) []scene {
+// singly are the 18 models one at a time on a cluster of 4 high and 12 low devices.
+func (b *bench) singly(cluster string) []scene {
 	var out []scene
 	for _, m := range slices.Sorted(maps.Keys(b.wholeL4)) {
-		out = append(out, b.made(strings.TrimSuffix(family+"/"+cluster+"/"+m+"/"+setting, "/"), family, m, cluster, []string{m}, []float64{1}, v))
+		out = append(out, b.made("small/"+cluster+"/"+m, "small", m, cluster, []string{m}, []float64{1}, 4, 12))
 	}
 	return out
 }

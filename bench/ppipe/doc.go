@@ -12,11 +12,10 @@
 //	arrivals.go     kinds of arrivals
 //	search.go       points of load that are simulated, and the highest that attains
 //	comparison.go   the highest loads of algorithms against each other
-//	loads.go        parts that compare so: load, small, sensitivity, baselines, and curve
+//	loads.go        parts that compare so: load, small and baselines
 //	networks.go     parts transfer and links: what the network does to the highest load
 //	objective.go    parts objective, headline and gaps: what plans state
 //	latency.go      part latency: batches that go at once or wait
-//	granularity.go  part blocks: few blocks against layers
 //
 // Package reactive has the policy without reservations.
 package main

@@ -6,13 +6,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"math"
 	"regexp"
 	"slices"
 	"time"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/kept"
 	"inferplan/cputime"
 	"inferplan/planner"
 	"inferplan/solver/highs"
@@ -44,10 +42,7 @@ func newInstrument() (*instrument.Instrument, *bench) {
 				Columns: []string{"case", "ours", "recorded", "difference", "bound", "gap", "CPU ms to the recorded value", "CPU s in all"}},
 			{Name: "load", Title: "Highest load factor at 99 % (0.05 grid up to 1, mean over DNNs; figure 6), and use of high and low class there (figure 8)", Measure: b.load,
 				Columns: append(slices.Clone(loads), clusters...)},
-			{Name: "curve", Title: "Attainment by load factor, mean over the DNNs of a case (figure 7)", Measure: b.curve},
 			{Name: "small", Title: "Highest load factor of the 18 DNNs one at a time on 16 devices, simulated (figure 9)", Columns: loads, Measure: b.small},
-			{Name: "sensitivity", Title: "Sensitivity to the SLO, the ratio of devices and the margin, 18 DNNs one at a time on HC1-S, simulated (figure 13)", Measure: b.sensitivity,
-				Columns: []string{"varied", "value", "DNNs", "PPipe load", "NP load", "PPipe's gain (mean of ratios)", "PPipe rps planned", "sustained (mean over DNNs, of those at the standard setting)"}},
 			{Name: "transfer", Title: "Reservation against reaction: highest load, and transfer times at 0.9 of the recorded rate", Measure: b.transfer,
 				Columns: []string{"case", "policy", "highest load", "transfers", "mean ms", "p99 ms (mean over runs)"}},
 			{Name: "baselines", Title: "Our NP and DART-r plans of recorded cases against the recorded ones: highest load factor at 99 %", Columns: loads, Measure: b.baselines},
@@ -59,8 +54,6 @@ func newInstrument() (*instrument.Instrument, *bench) {
 				Columns: []string{"case", "model", "links of its own", "shared NICs"}},
 			{Name: "latency", Title: "Latency over load under reserve: what waits goes at once, or waits for a fuller batch", Measure: b.latency,
 				Columns: []string{"cases", "arrivals", "load", "manner", "p50 / idle path", "most", "p99 / idle path", "p99 / SLO", "attainment"}},
-			{Name: "blocks", Title: "Few blocks against cuts after any layer, for the three DNNs with measured layers", Measure: b.blocks,
-				Columns: []string{"case", "cuts between", "LP bound", "against layers", "plan", "against layers", "gap", "stopped by"}},
 		},
 		Flags: func(f *flag.FlagSet) {
 			f.StringVar(&b.cases, "cases", "", "regular expression of the cases, such as ^maf19/G4/HC2 or ^ours21/; empty: each part's own")
@@ -104,8 +97,7 @@ func (b *bench) scenes(expression string, from ...[]scene) ([]scene, error) {
 
 // solution holds the results of a solve.
 type solution struct {
-	Plan       kept.Plan
-	Relaxation float64             // bound of the first phase
+	Plan       instrument.Plan
 	Incumbents []planner.Incumbent // plans that were better than all before
 	CPU        float64             // seconds of the whole process
 }
@@ -119,10 +111,7 @@ func (b *bench) solve(ctx context.Context, name string, in planner.Inputs, opt p
 		if err != nil {
 			return nil, err
 		}
-		out := &solution{Plan: kept.Plan{Plan: res.Plan}, Incumbents: res.Incumbents, CPU: (cputime.Used() - began).Seconds()}
-		if len(res.Phases) > 0 && !math.IsInf(res.Phases[0].Bound, 0) {
-			out.Relaxation = res.Phases[0].Bound
-		}
+		out := &solution{Plan: instrument.Plan{Plan: res.Plan}, Incumbents: res.Incumbents, CPU: (cputime.Used() - began).Seconds()}
 		return out, ctx.Err()
 	})
 }

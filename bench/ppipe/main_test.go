@@ -3,17 +3,14 @@ package main
 import (
 	"context"
 	"io"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"inferplan/bench/instrument"
 	"inferplan/bench/table"
-	"inferplan/formats/arrivals"
 	"inferplan/testkit/bundletest"
 )
 
@@ -51,7 +48,6 @@ func TestTables(t *testing.T) {
 	for _, c := range []struct{ name, cases, want string }{
 		{"objective", "^ablation/fcn/", `ablation/fcn/HC2/w1\|\d+\.\d+\|\d+\.\d+\|[+-]0\.000 %`},
 		{"load", "^maf19/G1/HC1", `maf19 w\S+\|poisson\|artifact, stages\|NP\|3\|0\.\d+\|\+\d+\.\d % ± \d`},
-		{"curve", "^maf19/G1/HC1", `G1/HC1\S+\|NP\|1\.0000.*efficientnet-b8:0\.\d+ encnet`},
 		{"small", "small/HC2-S/fcn$", `HC2-S\|poisson\|reserve, nodes\|DART-r\|1\|0\.\d+`},
 		{"transfer", "^ablation/fcn/", `ablation/fcn/HC2/w1\|reactive\|0\.\d+`},
 		{"baselines", "^maf19/G4/HC2", `ours\|poisson\|artifact, stages\|NP\|3\|0\.\d+`},
@@ -85,44 +81,6 @@ func TestKeep(t *testing.T) {
 	}
 	if sizes[0] == 0 || sizes[0] != sizes[1] {
 		t.Errorf("%d bytes of results after the first start, %d after the second", sizes[0], sizes[1])
-	}
-}
-
-// Arrivals from traces have the rate asked for, and more load puts the same
-// requests closer.
-func TestTraceRates(t *testing.T) {
-	b := &bench{Run: &instrument.Run{Data: strings.TrimSuffix(bundletest.Dir(t), "/ppipe")}}
-	minutes, err := b.azureMinutes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	seconds, err := b.twitter()
-	if err != nil {
-		t.Fatal(err)
-	}
-	const rps, length = 200.0, 30
-	for _, p := range []process{minutes, seconds} {
-		count := func(rps float64) (n int, first time.Duration) {
-			var r arrivals.Request
-			source := p.source(rand.New(rand.NewPCG(1, 2)), 1, 3, rps, length*time.Second)
-			last := time.Duration(0)
-			for source.Next(&r) {
-				if r.ArrivedAt < last || r.ArrivedAt >= length*time.Second {
-					t.Fatalf("%s: request %+v after %v", p.name, r, last)
-				}
-				if n == 0 {
-					first = r.ArrivedAt
-				}
-				last = r.ArrivedAt
-				n++
-			}
-			return n, first
-		}
-		n, first := count(rps)
-		more, sooner := count(2 * rps)
-		if float64(n) < 0.9*rps*length || float64(n) > 1.1*rps*length || float64(more) < 1.9*float64(n) || sooner > first {
-			t.Errorf("%s: %d requests from %v at the rate, %d from %v at twice the rate; want about %v", p.name, n, first, more, sooner, rps*length)
-		}
 	}
 }
 

@@ -28,9 +28,8 @@ var (
 // subject is a plan under a policy, a network and arrivals, at the rates of its
 // case.
 type subject struct {
-	b        *bench
-	sc       *sim.Scenario
-	arrivals process
+	b  *bench
+	sc *sim.Scenario
 	// alone: models share no device and no link, so that each is simulated by
 	// itself and the others have no arrivals.
 	alone   bool
@@ -52,7 +51,7 @@ func (b *bench) subject(ctx context.Context, s *scene, algorithm string, m manne
 		return nil, err
 	}
 	sc.Policy, sc.Arrivals, sc.Duration, sc.Seed = formats.PolicySpec{Name: m.policy}, p.spec, b.duration, 1
-	out := &subject{b: b, sc: sc, arrivals: p, alone: m.network == policy.TopologyStages}
+	out := &subject{b: b, sc: sc, alone: m.network == policy.TopologyStages}
 	for i := range sc.Tables.Models {
 		model := &sc.Tables.Models[i]
 		if !(rates[model.Name] > 0) {
@@ -101,7 +100,7 @@ func (s *subject) simulate(ctx context.Context, model, step int) (*point, error)
 	return instrument.Measured(s.b.Run, fmt.Sprintf("%s m%d l%d", s.key, model, step), func() (*point, error) {
 		out := &point{Models: make([]requests, len(sc.Rates)), Use: map[string]float64{}}
 		for run := range s.b.runs {
-			cfg, err := s.arrivals.config(&sc, run)
+			cfg, err := sc.Config(run)
 			if err != nil {
 				return nil, err
 			}

@@ -32,13 +32,16 @@ func Worker() {
 	os.Exit(0)
 }
 
-// Execute starts to execute a plan in this process. Its worker has the models of a folder and the last CPU of this process.
+// Execute starts to execute a plan in this process. Its workers have the models of a folder and, where the options name no CPUs, the
+// last CPU of this process.
 func Execute(ctx context.Context, plan *formats.Plan, models string, w executor.WorkerOptions) (*executor.Executor, error) {
-	cpus, err := engine.CPUs()
-	if err != nil {
-		return nil, err
+	if w.CPUs == nil {
+		cpus, err := engine.CPUs()
+		if err != nil {
+			return nil, err
+		}
+		w.CPUs = cpus[len(cpus)-1:]
 	}
-	w.CPUs = cpus[len(cpus)-1:]
 	x, err := executor.New(ctx, plan, executor.Options{
 		CoreOptions: executor.CoreOptions{ModelsDir: models, RecordService: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}, WorkerOptions: w,
 	})

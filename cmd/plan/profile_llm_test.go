@@ -8,9 +8,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"inferplan/bench/llm/simserver"
 	"inferplan/formats"
 	"inferplan/sim/llm"
+	"inferplan/testkit/llm/simserver"
 )
 
 // languageServer serves the language model m, whose iterations take a millisecond and a

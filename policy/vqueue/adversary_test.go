@@ -83,7 +83,7 @@ func options(t *rapid.T) vqueue.Options {
 		o.NewDispatcher = rules.Gateway
 	}
 	if flag("scale") {
-		addScaler(&o, rules.Scale{From: 1, Delay: 100 * time.Millisecond, Hold: 200 * time.Millisecond, Pressure: rapid.SampledFrom([]float64{0, 0.3}).Draw(t, "pressure")})
+		addScaler(&o, rules.Scale{From: 1, Delay: 100 * time.Millisecond, Hold: 200 * time.Millisecond})
 	}
 	for l := range o.DisabledLSOs {
 		o.DisabledLSOs[l] = flag(fmt.Sprint("without ", vqueue.LSO(l)))

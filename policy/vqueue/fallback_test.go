@@ -76,21 +76,6 @@ func TestScaleUp(t *testing.T) {
 	}
 }
 
-// TestUrgentTrickleAddsInstances: with a steady trickle of urgent requests one instance of three runs
-// them, without any that is late. A trickle of others brings no instance.
-func TestUrgentTrickleAddsInstances(t *testing.T) {
-	on := func(model int32, pressure float64) float64 {
-		tab := instanceTables([]int32{0, 0, 0, 0}, 1, 8)
-		opt := vqueue.Options{NewDispatcher: rules.Gateway}
-		used := addScaler(&opt, rules.Scale{From: 1, Hold: 10 * time.Second, Pressure: pressure})
-		playRequests(t, tab, opt, steadyRequests(6, 0, 60*time.Second, model, 100))
-		return used(60*time.Second).Seconds() / 60
-	}
-	if urgent, others, without := on(0, 0.34), on(1, 0.34), on(0, 0); urgent < 2.5 || others > 1 || without > 1 {
-		t.Errorf("in the mean %.2f instances are on for urgent requests, %.2f for others, %.2f without pressure", urgent, others, without)
-	}
-}
-
 // TestScaleDelay: until the delay has passed one instance does all.
 func TestScaleDelay(t *testing.T) {
 	tab := instanceTables([]int32{0, 0}, 1, 1)
@@ -103,9 +88,6 @@ func TestScaleDelay(t *testing.T) {
 	}
 	if early, after := busy[0]+busy[10*time.Second], busy[20*time.Second]; early > 46 || after < 35 {
 		t.Errorf("%d start in the first 20 s on one instance, %d in ten seconds on two", early, after)
-	}
-	if _, err := rules.New("chiron", tab, map[string]float64{"scale_from": 3}); err == nil {
-		t.Error("more instances are on than there are")
 	}
 }
 

@@ -13,12 +13,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"inferplan/bench/llm/simserver"
 	"inferplan/engine/llm"
 	"inferplan/formats"
 	"inferplan/profiler"
 	simulated "inferplan/sim/llm"
 	"inferplan/testkit/llm/llamatest"
+	"inferplan/testkit/llm/simserver"
 )
 
 func fakeOf(sequences int32) *simserver.Server {

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"testing"
 
-	"inferplan/bench/llm/simserver"
 	"inferplan/engine/llm"
+	"inferplan/testkit/llm/simserver"
 )
 
 // serve starts a server that nothing but memory connects: in a bubble of

@@ -67,7 +67,7 @@ func sessions(t interface{ Fatal(...any) }, f workflows.Fleet, name string, seed
 // is left. A policy that drops all finds none, one that keeps all moves none.
 func TestSessions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		name := rapid.SampledFrom([]string{"dyorc", "dyorc-keep-state", "dyorc-drop-state", "dyorc-early", "greedy", "round-robin", "reactive"}).Draw(t, "policy")
+		name := rapid.SampledFrom([]string{"dyorc", "dyorc-keep-state", "dyorc-drop-state", "dyorc-early", "greedy", "reactive"}).Draw(t, "policy")
 		f := workflows.Fleet{Devices: rapid.IntRange(1, 5).Draw(t, "devices"), Gigabytes: rapid.SampledFrom([]float64{17, 24, 40}).Draw(t, "memory"), PerNode: 2}
 		f.Session = flow.SessionState{Bytes: rapid.Int64Range(1, 4e9).Draw(t, "bytes"), Recompute: time.Duration(rapid.Int64Range(1e6, 1e9).Draw(t, "recompute")),
 			SameNode: time.Duration(rapid.Int64Range(0, 5e8).Draw(t, "near"))}

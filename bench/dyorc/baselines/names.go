@@ -10,7 +10,6 @@ import (
 	"inferplan/formats"
 	"inferplan/policy"
 	"inferplan/policy/policies"
-	"inferplan/policy/predict"
 	"inferplan/policy/workflow"
 )
 
@@ -24,23 +23,15 @@ var ablations = map[string]struct {
 	"dyorc-hopeless":   {"dyorc", func(o *workflow.Options) { o.GiveUp = workflow.GiveUpHopeless }},
 	"dyorc-drop":       {"dyorc", func(o *workflow.Options) { o.GiveUp = workflow.GiveUpLate }},
 	"dyorc-deadline":   {"dyorc", func(o *workflow.Options) { o.OrderKey = byRequest }},
-	"greedy-predict":   {"greedy", func(o *workflow.Options) { o.ExpectTasks = true }},
 	"greedy-hopeless":  {"greedy", func(o *workflow.Options) { o.GiveUp = workflow.GiveUpHopeless }},
 	"greedy-drop":      {"greedy", func(o *workflow.Options) { o.GiveUp = workflow.GiveUpLate }},
-	"greedy-admit": {"greedy", func(o *workflow.Options) {
-		o.Admit, o.FullBatchFirst, o.ByDeadline, o.GiveUp = true, true, true, workflow.GiveUpHopeless
-	}},
 }
 
 // options are the policies of others.
 var options = map[string]workflow.Options{
 	// DyOrc as published: what comes as expected keeps the places that it was expected at.
-	"dyorc-early":   {ExpectTasks: true, SearchWidth: 4},
-	"dyorc-rebind":  {ExpectTasks: true, SearchWidth: 4, ReplaceOnReveal: true},
-	"dyorc-sampled": {ExpectTasks: true, SearchWidth: 4, Prediction: predict.Options{Sampled: true}},
-	"dyorc-last":    {ExpectTasks: true, SearchWidth: 4, Prediction: predict.Options{LastTokenOnly: true}},
-	"round-robin":   {NewRouting: newRobin},
-	"reactive":      {NewRouting: newReplicas},
+	"dyorc-early": {ExpectTasks: true, SearchWidth: 4},
+	"reactive":    {NewRouting: newReplicas},
 }
 
 // byCallNames are the policies whose devices run by a deadline of each call.

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -18,8 +16,10 @@ import (
 	"inferplan/testkit/natstest"
 )
 
+// program is what is measured.
+var program = served.Program{Path: "bin/plan"}
+
 const (
-	program   = "bin/plan"
 	instances = 2
 	sequences = 16
 	model     = "a"
@@ -43,59 +43,49 @@ type node struct {
 func (n *node) kill()                       { n.cluster.Kill(n.number) }
 func (n *node) start(context.Context) error { return n.cluster.Again(n.number) }
 
-// process runs a program, which writes into a log.
+// process is a process of a program.
 type process struct {
-	args        []string
-	environment string // added to that of this process; empty: nothing
-	log         string
-	ready       string // address that answers once the process is up; empty if nobody waits for it
-	cmd         *exec.Cmd
+	served.Program
+	args   []string
+	ready  string         // address that answers once the process is up; empty if nobody waits for it
+	server *served.Server // the last that was started
 }
 
-func (p *process) start(ctx context.Context) error {
-	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	p.cmd = exec.Command(p.args[0], p.args[1:]...)
-	p.cmd.Env, p.cmd.Stderr = append(os.Environ(), p.environment), log
-	if err := p.cmd.Start(); err != nil || p.ready == "" {
+func (p *process) start(ctx context.Context) (err error) {
+	if p.server, err = p.Start(ctx, p.args...); err != nil || p.ready == "" {
 		return err
 	}
 	return served.Answers(ctx, p.ready)
 }
 
 func (p *process) kill() {
-	if p.cmd != nil && p.cmd.Process != nil {
-		_ = p.cmd.Process.Kill() // it may have ended
-		_ = p.cmd.Wait()         // it was killed
-		p.cmd = nil
+	if p.server != nil {
+		p.server.Kill()
 	}
 }
 
 // standStill stops a process for a time.
 func (p *process) standStill(d time.Duration) error {
-	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+	if err := p.server.Command.Process.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
 	time.Sleep(d)
-	return p.cmd.Process.Signal(syscall.SIGCONT)
+	return p.server.Command.Process.Signal(syscall.SIGCONT)
 }
 
 // rig is all that serves.
 type rig struct {
-	dir                            string
 	fronts, agents, nodes, servers []victim
 	addresses                      []string // of the front ends
 	fakes                          []*fake.Server
+	processes                      []*process
 	ends                           []func()
 }
 
 // newRig starts what fails of a kind needs: a front end with a file, or two front ends, two agents and three nodes. The rig is to be
 // stopped after an error as well.
 func newRig(ctx context.Context, dir string, k *kind) (*rig, error) {
-	r := &rig{dir: dir}
+	r := &rig{}
 	plan := filepath.Join(dir, "plan.json")
 	if _, err := document.WriteFile(plan, made.Plan(model, instances, sequences)); err != nil {
 		return r, err
@@ -132,7 +122,7 @@ func newRig(ctx context.Context, dir string, k *kind) (*rig, error) {
 		}
 	}
 	for i := range instances {
-		agent := r.process(append([]string{program, "agent", "--server", servers[2*i+1]}, queue...)...)
+		agent := r.process(program, append([]string{"agent", "--server", servers[2*i+1]}, queue...)...)
 		r.agents = append(r.agents, agent)
 		if err := agent.start(ctx); err != nil {
 			return r, err
@@ -142,9 +132,9 @@ func newRig(ctx context.Context, dir string, k *kind) (*rig, error) {
 }
 
 // process returns one of a program that has not been started.
-func (r *rig) process(args ...string) *process {
-	p := &process{args: args, log: filepath.Join(r.dir, strconv.Itoa(len(r.ends))+".log")}
-	r.ends = append(r.ends, p.kill)
+func (r *rig) process(of served.Program, args ...string) *process {
+	p := &process{Program: of, args: args}
+	r.processes, r.ends = append(r.processes, p), append(r.ends, p.kill)
 	return p
 }
 
@@ -155,21 +145,22 @@ func (r *rig) front(ctx context.Context, plan string, more ...string) error {
 		return err
 	}
 	address := fmt.Sprint("127.0.0.1:", port)
-	p := r.process(append([]string{program, "serve", plan, "--http", address, "--metrics", "off"}, more...)...)
+	p := r.process(program, append([]string{"serve", plan, "--http", address, "--metrics", "off"}, more...)...)
 	p.ready = "http://" + address + "/health"
 	r.fronts, r.addresses = append(r.fronts, p), append(r.addresses, "http://"+address)
 	return p.start(ctx)
 }
 
-// serving is the variable of the environment by which a process is a server that writes answers, at the address that it holds.
-const serving = "BENCH_LLM_KILLS_SERVES"
+// textsArgument makes this program a server that writes answers, at the address that follows.
+const textsArgument = "texts"
 
 // serve is the whole of a process that was started as a server.
 func serve() {
-	server := options
-	if server.At = os.Getenv(serving); server.At == "" {
+	if len(os.Args) != 3 || os.Args[1] != textsArgument {
 		return
 	}
+	server := options
+	server.At = os.Args[2]
 	if _, err := fake.Start(server); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -198,8 +189,8 @@ func (r *rig) answer(ctx context.Context, processes bool) (addresses []string, e
 			return nil, err
 		}
 		address := fmt.Sprint("127.0.0.1:", port)
-		p := r.process(self)
-		p.environment, p.ready = serving+"="+address, "http://"+address+"/v1/models"
+		p := r.process(served.Program{Path: self}, textsArgument, address)
+		p.ready = "http://" + address + "/v1/models"
 		r.servers, addresses = append(r.servers, p), append(addresses, "http://"+address)
 		if err := p.start(ctx); err != nil {
 			return nil, err
@@ -210,11 +201,11 @@ func (r *rig) answer(ctx context.Context, processes bool) (addresses []string, e
 
 // logs are the last lines of all processes, for a run that failed.
 func (r *rig) logs() error {
-	paths, err := filepath.Glob(filepath.Join(r.dir, "*.log"))
-	errs := []error{err}
-	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		errs = append(errs, err, fmt.Errorf("process %s: …%s", filepath.Base(path), text[max(0, len(text)-3000):]))
+	var errs []error
+	for _, p := range r.processes {
+		if p.server != nil {
+			errs = append(errs, fmt.Errorf("%s:\n%s", p.args[0], p.server.Tail()))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -16,11 +16,11 @@ import (
 	"inferplan/formats/document"
 )
 
-// What is measured: the program, and the folder of llama-server and its models.
-const (
-	program = "bin/plan"
-	llama   = "third_party/llama"
-)
+// program is what is measured.
+var program = served.Program{Path: "bin/plan"}
+
+// llama is the folder of llama-server and its models.
+const llama = "third_party/llama"
 
 // requests is the length of the random trace.
 const requests = 150

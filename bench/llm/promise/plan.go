@@ -36,7 +36,7 @@ type planned struct{ *formats.Plan }
 // profiled measures the server and makes the plan.
 func (b *bench) profiled(ctx context.Context) (*planned, error) {
 	for _, n := range names {
-		if err := b.command(ctx, "profile", "--llm", b.url, "--model", n, "--device", device, "--budget", "15s", "-o", b.path("profile.json")); err != nil {
+		if err := program.Run(ctx, "profile", "--llm", b.url, "--model", n, "--device", device, "--budget", "15s", "-o", b.path("profile.json")); err != nil {
 			return nil, err
 		}
 	}

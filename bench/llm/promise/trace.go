@@ -7,14 +7,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"inferplan/bench/served"
 	"inferplan/formats/document"
-	"inferplan/testkit/natstest"
 )
 
 // row is a request of a trace.
@@ -50,14 +47,6 @@ func random(n int, mean time.Duration, seed uint64) (out []row) {
 
 func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
 
-// command runs the program.
-func (b *bench) command(ctx context.Context, args ...string) error {
-	if output, err := exec.CommandContext(ctx, program, args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("plan %v: %w\n%s", args, err, output)
-	}
-	return nil
-}
-
 // write writes the plan and the trace, and returns the flags of both for a run.
 func (b *bench) write(p *planned, rows []row) (flags []string, err error) {
 	if _, err := document.WriteFile(b.path("plan.json"), p.Plan, document.Force(true)); err != nil {
@@ -78,7 +67,7 @@ func (b *bench) simulated(ctx context.Context, p *planned, rows []row) (*seen, e
 	if err != nil {
 		return nil, err
 	}
-	if err := b.command(ctx, append([]string{"simulate", b.path("plan.json"), "--event-log", b.path("simulated.log")}, flags...)...); err != nil {
+	if err := program.Run(ctx, append([]string{"simulate", b.path("plan.json"), "--event-log", b.path("simulated.log")}, flags...)...); err != nil {
 		return nil, err
 	}
 	return b.read("simulated.log", rows)
@@ -91,7 +80,7 @@ func (b *bench) served(ctx context.Context, p *planned, rows []row) (*seen, erro
 		return nil, err
 	}
 	err = b.serving(ctx, "plan.json", func(address string) error {
-		return b.command(ctx, append([]string{"load", address, "--plan", b.path("plan.json"), "--grace", "2m"}, flags...)...)
+		return program.Run(ctx, append([]string{"load", address, "--plan", b.path("plan.json"), "--grace", "2m"}, flags...)...)
 	})
 	if err != nil {
 		return nil, err
@@ -110,25 +99,14 @@ func (b *bench) read(name string, rows []row) (*seen, error) {
 
 // serving has a plan served while something is done.
 func (b *bench) serving(ctx context.Context, plan string, do func(address string) error) error {
-	port, err := natstest.FreePort()
+	_ = os.Remove(b.path("requests.db")) // of the run before
+	s, err := program.Serve(ctx, b.path(plan), "--server", b.url, "--http", "127.0.0.1:0", "--metrics", "off", "--queue", b.path("requests.db"), "--event-log", b.path("served.log"))
 	if err != nil {
 		return err
 	}
-	_ = os.Remove(b.path("requests.db")) // of the run before
-	address := fmt.Sprint("127.0.0.1:", port)
-	cmd := exec.CommandContext(ctx, program, "serve", b.path(plan), "--server", b.url, "--http", address, "--metrics", "off", "--queue", b.path("requests.db"), "--event-log", b.path("served.log"))
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	if err := cmd.Start(); err != nil {
-		return err
+	address := "http://" + s.HTTP
+	if err = served.Answers(ctx, address+"/health"); err == nil {
+		err = do(address)
 	}
-	if err = served.Answers(ctx, "http://"+address+"/health"); err == nil {
-		err = do("http://" + address)
-	}
-	_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-	if err := errors.Join(err, cmd.Wait()); err != nil {
-		return fmt.Errorf("%w\n%s", err, said.Bytes())
-	}
-	return nil
+	return errors.Join(err, s.Stop())
 }

@@ -12,14 +12,11 @@
 //	naive                    first come, first served; nothing is dropped
 //	nexus                    first come, first served; keeps the first window of a batch of which all would be in time by the
 //	                         whole SLO, and drops those before it
-//	nexus-cum                the same against the sum of the modules' parts of the SLO up to this one
 //	clipper++                drops a task if its time in this module, up to the decision, exceeds the module's part of the SLO
-//	clip-te                  the same up to the batch's start
 //	back, sf, lower, upper   pard with L_sub nothing, Σ d, Σ q + Σ d, Σ q + 2 Σ d
 //	split, wcl               the module's part of the SLO by execution, or by the longest times of the last 5 s
 //	oc                       as back; the entry admits 60 % for a second after a module's mean queueing was above 25 ms
 //	                         (oc_limit_us; the paper has 20 ms on wiki)
 //	fcfs, hbf, lbf, instant  pard in another order: first come, always the highest or the lowest budget first, without hysteresis
 //	feas-hbf                 feas with the highest budget first where it would set tasks aside, without smaller batches
-//	pard-sampled             draws the sums whose quantile counts (samples), as the paper does
 package readings

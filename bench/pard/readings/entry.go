@@ -1,7 +1,6 @@
 package readings
 
 import (
-	"slices"
 	"time"
 
 	"inferplan/policy/drop"
@@ -62,28 +61,4 @@ func (q *recent) mean(now time.Duration) time.Duration {
 		return 0
 	}
 	return sum / time.Duration(n)
-}
-
-// sampled is PARD with the quantile of sums that are drawn from the waits along a path, as the paper does
-// (§4.2), in place of a convolution. Parameter: samples, how many.
-func sampled(m *inputs) (drop.Variant, error) {
-	n, err := m.number("samples", 10_000, 1, 1e6)
-	if err != nil {
-		return drop.Variant{}, err
-	}
-	var drawn []time.Duration
-	return drop.Variant{WaitSumQuantile: func(path [][]time.Duration, lambda float64) time.Duration {
-		drawn = drawn[:0]
-		for range int(n) {
-			sum := time.Duration(0)
-			for _, last := range path {
-				if len(last) > 0 {
-					sum += last[m.rng.IntN(len(last))]
-				}
-			}
-			drawn = append(drawn, sum)
-		}
-		slices.Sort(drawn)
-		return drawn[min(int(n)-1, int(lambda*n))]
-	}}, nil
 }

@@ -15,7 +15,6 @@ type parts struct {
 	apps  []flow.Application
 	runs  []time.Duration // by module: of a planned batch
 	of    []time.Duration // by application and module
-	upTo  []time.Duration // the parts up to it, it included
 	worst []peaks         // by module
 }
 
@@ -36,7 +35,7 @@ func newParts(t *policy.Tables) *parts {
 			}
 		}
 	}
-	p.of, p.upTo = make([]time.Duration, len(p.apps)*len(t.Services)), make([]time.Duration, len(p.apps)*len(t.Services))
+	p.of = make([]time.Duration, len(p.apps)*len(t.Services))
 	for a := range p.apps {
 		p.share(a, p.runs)
 	}
@@ -67,17 +66,9 @@ func longest(app *flow.Application, by []time.Duration) time.Duration {
 func (p *parts) share(a int, by []time.Duration) {
 	app, slo := &p.apps[a], p.t.Models[a].SLO
 	total := longest(app, by)
-	upTo := make([]time.Duration, len(app.Nodes))
-	for _, i := range app.Order {
-		n := &app.Nodes[i]
-		before := time.Duration(0)
-		for _, in := range n.Inputs {
-			before = max(before, upTo[in.From])
-		}
-		upTo[i] = before + by[n.Service]
-		at := p.cell(a, n.Service)
-		p.of[at] = time.Duration(float64(slo) * float64(by[n.Service]) / float64(total))
-		p.upTo[at] = max(p.upTo[at], time.Duration(float64(slo)*float64(upTo[i])/float64(total)))
+	for i := range app.Nodes {
+		service := app.Nodes[i].Service
+		p.of[p.cell(a, service)] = time.Duration(float64(slo) * float64(by[service]) / float64(total))
 	}
 }
 
@@ -102,19 +93,19 @@ func (p *parts) second(now time.Duration, runs []time.Duration) {
 	}
 }
 
-// window is Nexus: the first window of a batch in which all ends fit is kept, and what stands before it
+// window is Nexus: the first window of a batch in which all tasks end in time is kept, and what stands before it
 // is dropped (§6.3).
-func window(fits func(end time.Duration, r *flow.Request, module int32) bool) drop.Variant {
+func window() drop.Variant {
 	var list []drop.WaitingTask // the window
 	return drop.Variant{ArrivalOrder: true, HighestFirst: &low,
-		PassesTest: func(c drop.EntryCandidate) bool { return fits(c.End, c.Request, c.Module) },
+		PassesTest: func(c drop.EntryCandidate) bool { return c.End <= c.Request.Deadline },
 		FormBatch: func(f drop.FormingBatch) {
 			list = list[:0]
 			for first := true; first || len(list) > 0; first = false {
 				for len(list) < f.PlannedSize() && f.Len() > 0 {
 					list = append(list, f.PopOldest())
 				}
-				if len(list) == 0 || inTime(f, list, fits) {
+				if len(list) == 0 || inTime(f, list) {
 					break
 				}
 				if list[0].IsWanted {
@@ -135,11 +126,11 @@ func window(fits func(end time.Duration, r *flow.Request, module int32) bool) dr
 		}}
 }
 
-// inTime returns whether all wanted tasks of a window fit.
-func inTime(f drop.FormingBatch, list []drop.WaitingTask, fits func(end time.Duration, r *flow.Request, module int32) bool) bool {
+// inTime returns whether all wanted tasks of a window end in time if they run together.
+func inTime(f drop.FormingBatch, list []drop.WaitingTask) bool {
 	end := f.EndOfSize(len(list))
 	for i := range list {
-		if w := &list[i]; w.IsWanted && !fits(end, w.Request, w.Module) {
+		if w := &list[i]; w.IsWanted && end > w.Request.Deadline {
 			return false
 		}
 	}

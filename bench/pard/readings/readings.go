@@ -5,14 +5,12 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	"inferplan/formats"
 	"inferplan/formats/seeded"
 	"inferplan/policy"
 	"inferplan/policy/drop"
-	"inferplan/policy/flow"
 	"inferplan/policy/policies"
 )
 
@@ -41,24 +39,10 @@ var readings = map[string]func(m *inputs) (drop.Variant, error){
 
 	"feas-hbf": always(drop.Variant{IsFeas: true, NeverSetAside: true}),
 
-	"pard-sampled": sampled,
-
-	"nexus": func(*inputs) (drop.Variant, error) {
-		return window(func(end time.Duration, r *flow.Request, _ int32) bool { return end <= r.Deadline }), nil
-	},
-	"nexus-cum": func(m *inputs) (drop.Variant, error) {
-		p := newParts(m.t)
-		return window(func(end time.Duration, r *flow.Request, module int32) bool {
-			return end-r.ArrivedAt <= p.upTo[p.at(r, module)]
-		}), nil
-	},
+	"nexus": func(*inputs) (drop.Variant, error) { return window(), nil },
 	"clipper++": func(m *inputs) (drop.Variant, error) {
 		p := newParts(m.t)
 		return drop.Variant{ArrivalOrder: true, HighestFirst: &low, PassesTest: func(c drop.EntryCandidate) bool { return c.Now-c.RevealedAt <= p.of[p.at(c.Request, c.Module)] }}, nil
-	},
-	"clip-te": func(m *inputs) (drop.Variant, error) {
-		p := newParts(m.t)
-		return drop.Variant{ArrivalOrder: true, HighestFirst: &low, PassesTest: func(c drop.EntryCandidate) bool { return c.Start-c.RevealedAt <= p.of[p.at(c.Request, c.Module)] }}, nil
 	},
 	"split": func(m *inputs) (drop.Variant, error) {
 		p := newParts(m.t)
@@ -95,7 +79,7 @@ func variant(name string, t *policy.Tables, params map[string]float64) (policy.P
 	if x, ok := params["seed"]; ok {
 		seed = uint64(x)
 	}
-	m := &inputs{t: t, rng: seeded.New(seed, "policy/"+strings.TrimSuffix(name, "-sampled")), number: func(key string, value, from, to float64) (float64, error) {
+	m := &inputs{t: t, rng: seeded.New(seed, "policy/"+name), number: func(key string, value, from, to float64) (float64, error) {
 		if x, ok := common[key]; ok {
 			delete(common, key)
 			if value = x; !(x >= from && x <= to) {

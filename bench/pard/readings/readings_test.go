@@ -3,7 +3,6 @@ package readings
 import (
 	"bytes"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -195,36 +194,9 @@ func TestNoAllocation(t *testing.T) {
 	}
 }
 
-// Quantiles of sums that are drawn are those of Irwin and Hall for waits that are even over the run of a
-// batch, which PARD (§4.2) gives for lambda .1 as 1.24, .84, .45 and .10 runs.
-func TestQuantiles(t *testing.T) {
-	rng := seeded.New(1, "waits")
-	v, err := sampled(&inputs{rng: rng, number: func(_ string, value, _, _ float64) (float64, error) { return value, nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	const run = 60 * ms
-	var path [][]time.Duration
-	for n, want := range []float64{.10, .45, .84, 1.24} {
-		path = append(path, waits(rng, run))
-		if x := v.WaitSumQuantile(path, .1).Seconds() / run.Seconds(); x < want-.03 || x > want+.03 {
-			t.Errorf("over %d modules: %.3f runs, want %.2f", n+1, x, want)
-		}
-	}
-}
-
-// waits draws waits that are even over a run.
-func waits(rng *rand.Rand, run time.Duration) []time.Duration {
-	list := make([]time.Duration, 10_000)
-	for i := range list {
-		list[i] = time.Duration(rng.Int64N(int64(run)))
-	}
-	return list
-}
-
 // A reading takes its own parameters, and those of the policy that it is one of.
 func TestParameters(t *testing.T) {
-	for name, params := range map[string]map[string]float64{"oc": {"oc_limit_us": -1}, "pard-sampled": {"samples": 0}, "nexus": {"none": 1}} {
+	for name, params := range map[string]map[string]float64{"oc": {"oc_limit_us": -1}, "nexus": {"none": 1}} {
 		plan := policytest.FlowPlan(100*ms, name, policytest.FlowStage{Name: "a", Infer: []time.Duration{ms}, Workers: 1})
 		tab, err := policies.Compile(plan)
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"inferplan/formats/arrivals"
 	"inferplan/formats/seeded"
 	"inferplan/sim/llm"
+	"inferplan/testkit/queuetest"
 )
 
 // Classes are the SLOs of answers, end to end, with their shares of requests.
@@ -128,17 +129,6 @@ func Open(data string) (*Data, error) {
 	return d, nil
 }
 
-// splitMix is the generator SplitMix64 (Steele et al., OOPSLA 2014).
-type splitMix uint64
-
-func (s *splitMix) float() float64 {
-	*s += 0x9E3779B97F4A7C15
-	z := uint64(*s)
-	z = (z ^ z>>30) * 0xBF58476D1CE4E5B9
-	z = (z ^ z>>27) * 0x94D049BB133111EB
-	return float64((z^z>>31)>>11) / (1 << 53)
-}
-
 // pick is the index that a uniform number falls on.
 func pick(shares []float64, u float64) int {
 	for i, s := range shares {
@@ -172,7 +162,7 @@ func (w *Workload) requests(d *Data, from, to int, seed uint64) ([]arrivals.Requ
 	if from < 0 || to > len(rows) || from >= to {
 		return nil, fmt.Errorf("rows %d to %d: the trace has %d", from, to, len(rows))
 	}
-	rng := splitMix(seed)
+	rng := queuetest.SplitMix(seed)
 	out := make([]arrivals.Request, 0, to-from)
 	for i, row := range rows[from:to] {
 		if w.ShareGPT {
@@ -180,13 +170,13 @@ func (w *Workload) requests(d *Data, from, to int, seed uint64) ([]arrivals.Requ
 			row.Prompt, row.Output = chat.Prompt, chat.Output
 		}
 		model := 0
-		if u := rng.float(); len(w.Models) > 1 {
+		if u := rng.Float64(); len(w.Models) > 1 {
 			model = pick(w.popularity(), u)
 		}
-		class := pick(w.shares(), rng.float())
-		if u := rng.float(); u < w.MegaShare {
+		class := pick(w.shares(), rng.Float64())
+		if u := rng.Float64(); u < w.MegaShare {
 			at := row.ArrivedAt
-			row = d.Mega[int(rng.float()*float64(len(d.Mega)))]
+			row = d.Mega[int(rng.Float64()*float64(len(d.Mega)))]
 			row.ArrivedAt, model, class = at, 0, len(Classes)-1
 		}
 		out = append(out, arrivals.Request{ArrivedAt: row.ArrivedAt - rows[from].ArrivedAt, Model: int32(model*len(Classes) + class), PromptTokens: row.Prompt, OutputTokens: row.Output})
@@ -226,11 +216,11 @@ func (d *Data) Draw(popularity []float64, rows int, rps float64, seed uint64) ([
 	if rows > len(d.Conversations) {
 		return nil, fmt.Errorf("rows 0 to %d: the trace has %d", rows, len(d.Conversations))
 	}
-	rng := splitMix(seed)
+	rng := queuetest.SplitMix(seed)
 	out := make([]arrivals.Request, rows)
 	for i, row := range d.Conversations[:rows] {
-		model := pick(popularity, rng.float())
-		class := pick(Shares, rng.float())
+		model := pick(popularity, rng.Float64())
+		class := pick(Shares, rng.Float64())
 		out[i] = arrivals.Request{ArrivedAt: row.ArrivedAt - d.Conversations[0].ArrivedAt, Model: int32(model*len(Classes) + class), PromptTokens: row.Prompt, OutputTokens: row.Output}
 	}
 	compress(out, rps)

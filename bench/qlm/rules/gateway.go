@@ -4,9 +4,27 @@ import (
 	"slices"
 	"time"
 
+	"inferplan/formats"
 	"inferplan/policy"
+	"inferplan/policy/policies"
 	"inferplan/policy/vqueue"
 )
+
+// The rule like an inference gateway, on instances of their own for models, is a policy of plans of queues by name. It takes
+// the parameters of virtual queues.
+func init() {
+	const name = "gateway"
+	policies.Register(formats.PlanQueue, name, func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+		opt, err := vqueue.Options{NewDispatcher: Gateway}.WithParameters(name, params)
+		if err != nil {
+			return nil, err
+		}
+		if vqueue.TablesOf(t) != nil {
+			opt.AllowedDevices = Partition(t)
+		}
+		return vqueue.New(t, opt)
+	})
+}
 
 // gateway is like the flow control of an inference gateway in front of servers: two
 // bands by priority, the earliest deadline first in each, and a cap on how many

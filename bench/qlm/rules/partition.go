@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"inferplan/formats/seeded"
 	"inferplan/policy"
 	"inferplan/policy/vqueue"
 )
@@ -119,4 +120,9 @@ func (p *partition) busiest() int32 {
 		}
 	}
 	return best
+}
+
+// Random deals requests at random.
+func Random(seed uint64) func(instances int) int {
+	return seeded.New(seed, "vqueue/place").IntN
 }

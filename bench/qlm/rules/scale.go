@@ -15,17 +15,12 @@ type Scale struct {
 	Delay time.Duration
 	// Hold is how long an instance beyond From idles before it goes off; 0 is a minute.
 	Hold time.Duration
-	// Pressure is the share of the instances that are on from which on one more comes if
-	// so many run requests of the first band, late or not: Chiron's interactive back
-	// pressure (Patke et al., 2025). If it is 0, instances come for late requests alone.
-	Pressure float64
 }
 
 // Scaling turns instances on and off.
 type Scaling struct {
 	*vqueue.InstanceControl
 	scale Scale
-	bands []bool             // by served model, see urgent
 	on    []bool             // by instance
 	ready []time.Duration    // by instance: when it is on; never: it is off
 	idle  []time.Duration    // since when
@@ -42,7 +37,7 @@ func NewScaling(s *vqueue.InstanceControl, scale Scale) *Scaling {
 		scale.Hold = time.Minute
 	}
 	n := s.Len()
-	x := &Scaling{InstanceControl: s, scale: scale, bands: urgent(s.Tables()), ready: make([]time.Duration, n), idle: make([]time.Duration, n), since: make([]time.Duration, n), on: make([]bool, n)}
+	x := &Scaling{InstanceControl: s, scale: scale, ready: make([]time.Duration, n), idle: make([]time.Duration, n), since: make([]time.Duration, n), on: make([]bool, n)}
 	for q := range min(int32(scale.From), n) {
 		x.on[q] = true
 	}
@@ -76,7 +71,6 @@ func (x *Scaling) Tick(now time.Duration, violation bool) (grown bool) {
 			x.spans = append(x.spans, [2]time.Duration{x.since[q], now})
 		}
 	}
-	violation = violation || x.pressed()
 	for q := range x.ready {
 		if violation && !coming && x.ready[q] == off {
 			x.ready[q], x.since[q] = now+x.scale.Delay, now
@@ -84,28 +78,6 @@ func (x *Scaling) Tick(now time.Duration, violation bool) (grown bool) {
 		}
 	}
 	return grown
-}
-
-// pressed returns whether as many instances as may do so run requests of the first band.
-func (x *Scaling) pressed() bool {
-	if x.scale.Pressure == 0 {
-		return false
-	}
-	on, busy := 0, 0
-	for q := range x.Len() {
-		in := x.Instance(q)
-		if !in.IsUp {
-			continue
-		}
-		on++
-		for m, n := range in.RunningByModel {
-			if n > 0 && x.bands[m] {
-				busy++
-				break
-			}
-		}
-	}
-	return float64(busy) > x.scale.Pressure*float64(on)
 }
 
 // NeedsTicks returns whether more instances than From are on or on their way.

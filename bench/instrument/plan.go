@@ -1,4 +1,4 @@
-package kept
+package instrument
 
 import (
 	"inferplan/formats"

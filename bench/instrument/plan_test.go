@@ -1,11 +1,11 @@
-package kept_test
+package instrument_test
 
 import (
 	"encoding/json"
 	"testing"
 
 	"inferplan/bench/drawn"
-	"inferplan/bench/kept"
+	"inferplan/bench/instrument"
 	"inferplan/planner"
 	"inferplan/solver/highs"
 )
@@ -17,11 +17,11 @@ func TestPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := json.Marshal([]kept.Plan{{Plan: res.Plan}, {}})
+	text, err := json.Marshal([]instrument.Plan{{Plan: res.Plan}, {}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var read []kept.Plan
+	var read []instrument.Plan
 	if err := json.Unmarshal(text, &read); err != nil {
 		t.Fatal(err)
 	}
