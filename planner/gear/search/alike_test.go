@@ -195,7 +195,7 @@ func TestIdenticalDevices(t *testing.T) {
 // A kind without devices changes neither plans nor bounds.
 func TestKindWithoutDevices(t *testing.T) {
 	ctx := context.Background()
-	plans, seeds := 0, 130
+	plans, seeds := 0, 60
 	if long {
 		seeds = 1000
 	}

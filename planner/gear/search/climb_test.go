@@ -110,7 +110,7 @@ func TestClimbIsTheSameAgain(t *testing.T) {
 	var first string
 	for _, n := range []int{1, 4} {
 		before := runtime.GOMAXPROCS(n)
-		plan, err := Solve(context.Background(), burstyProblem(t, 4, 1, 30), programs, Options{Seed: 7})
+		plan, err := Solve(context.Background(), burstyProblem(t, 3, 1, 30), programs, Options{Seed: 7})
 		runtime.GOMAXPROCS(before)
 		if err != nil {
 			t.Fatal(err)

@@ -43,10 +43,7 @@ func TestMixedOfOneKind(t *testing.T) {
 			continue
 		}
 		p := c.f.problem(t, c.first+c.second, 10)
-		one, err := Solve(context.Background(), p, programs, Options{Seed: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		one := c.f.planOnce(t, c.first+c.second)
 		start := cputime.Used()
 		two, err := Solve(context.Background(), mixedKinds(p, c.first, c.second, []float64{1, 1, 1, 1, 1}), solver(t), Options{Seed: 1})
 		if err != nil {
@@ -68,10 +65,7 @@ func TestMixedUsesSpeeds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same, err := Solve(context.Background(), p, programs, Options{Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	same := bert5.planOnce(t, 2)
 	t.Logf("%.4f of %.4f, on two of the first kind %.4f of %.4f", two.Accuracy, two.Bound, same.Accuracy, same.Bound)
 	if two.Accuracy <= same.Accuracy || two.Bound-two.Accuracy > .002 {
 		t.Errorf("%.4f of %.4f, on two of the first kind %.4f", two.Accuracy, two.Bound, same.Accuracy)

@@ -6,6 +6,7 @@ import (
 
 	"inferplan/bench/gear/published"
 	"inferplan/planner/gear/cascades"
+	"inferplan/planner/gear/trials"
 )
 
 // family is one of the published families that need no reference data.
@@ -32,4 +33,28 @@ func (f *family) problem(t testing.TB, devices, grid int) *cascades.Problem {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// planKey identifies a plan that several tests look at.
+type planKey struct {
+	family  *family
+	devices int
+}
+
+// sharedPlans holds the plans of planOnce.
+var sharedPlans = map[planKey]*trials.Plan{}
+
+// planOnce returns the most accurate plan of the family's problem on some devices, of a grid of 10 and by seed 1. It is
+// made once, so the caller must not change it.
+func (f *family) planOnce(t testing.TB, devices int) *trials.Plan {
+	t.Helper()
+	key := planKey{f, devices}
+	if sharedPlans[key] == nil {
+		plan, err := Solve(t.Context(), f.problem(t, devices, 10), solver(t), Options{Seed: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sharedPlans[key] = plan
+	}
+	return sharedPlans[key]
 }

@@ -80,11 +80,7 @@ func TestShedding(t *testing.T) {
 		if c.f == &bert5 && c.devices > 1 && !long {
 			continue
 		}
-		p := c.f.problem(t, c.devices, 10)
-		plan, err := Solve(context.Background(), p, programs, Options{Seed: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		plan := c.f.planOnce(t, c.devices)
 		for _, load := range []float64{.9, 1, 1.2, 1.5, 2} {
 			with, soon, after := overloadGoodput(t, plan, load, true)
 			without, late, _ := overloadGoodput(t, plan, load, false)

@@ -21,11 +21,7 @@ func TestFreshTrials(t *testing.T) {
 			tries, c.devices = c.long, []int{1, 2, 3, 4, 5, 6, 8}
 		}
 		for _, d := range c.devices {
-			p := c.f.problem(t, d, 10)
-			plan, err := Solve(context.Background(), p, programs, Options{Seed: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			plan := c.f.planOnce(t, d)
 			most := 0
 			for r := range plan.Gears {
 				fails := 0
