@@ -32,13 +32,6 @@ what=all
 case ${1:-} in '' | -*) ;; *) what=$1 && shift ;; esac
 flags=("$@")
 run() { go test -vet=off -timeout 20m ${flags[@]+"${flags[@]}"} "$@" || bad=1; } # go vet has read all before
-# run_raced runs the tests that make test runs under the race detector; it returns whether any failed.
-run_raced() {
-  bad=0
-  run -race -p 1 -skip "$computing" "${raced[@]}"
-  for named in "${race_named[@]}"; do run -race -p 1 -run "${named#*=}" "./${named%%=*}"; done
-  return $bad
-}
 
 bad=0
 [ "$what" = pure ] || go tool -n nats-server >/dev/null || exit 1 # else several tests build it at once
@@ -49,17 +42,13 @@ all)
   all=$(go list ./...) || exit 1
   mapfile -t raced < <(grep -E "$(below "$race")" <<<"$all")
   mapfile -t plain < <(grep -vE "$(below "$race")" <<<"$all")
-  # What runs under the race detector, one package at a time, takes what the other tests leave of the machine: much of it
-  # waits. Its output follows theirs.
-  output=$(mktemp) && trap 'kill "$racing" 2>/dev/null; rm -f "$output"' EXIT
-  run_raced >"$output" 2>&1 & racing=$!
   run "${plain[@]}"
   run -run "$computing" ./executor ./engine/ort
+  run -race -skip "$computing" "${raced[@]}"
+  for named in "${race_named[@]}"; do run -race -run "${named#*=}" "./${named%%=*}"; done
   # The plan kind that exists behind the build tag testkind, and a fault that exists behind another.
   run -tags minimal,testkind -run '^TestEcho|^TestSchemas' ./formats ./cmd/plan
-  run -tags minimal,testfault -run Exception ./solver/highs
-  wait "$racing" || bad=1
-  cat "$output" ;;
+  run -tags minimal,testfault -run Exception ./solver/highs ;;
 race)
   fixed_seed
   run -race -timeout 2h "${packages[@]}" ;;
