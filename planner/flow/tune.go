@@ -323,10 +323,7 @@ func (t *tuner) sustainedRunning() float64 {
 // keepsRunning reports whether the value of the plan that runs is within the option gap of that of the best plan, so that
 // nothing need move.
 func (t *tuner) keepsRunning(value, best float64) bool {
-	sense := milp.Minimize
-	if t.p.Values.Word("objective") == "throughput" {
-		sense = milp.Maximize
-	}
+	sense := kind.SenseOf(t.p.Values.Word("objective"))
 	return t.running != nil && value > 0 && milp.RelativeGap(sense, value, best) <= t.p.Values.Number("gap")
 }
 
@@ -743,12 +740,8 @@ func (t *tuner) writeBound(result *kind.Result) {
 		plan.StoppedBy = string(milp.StoppedByWork)
 		result.StoppedBy, result.Status = plan.StoppedBy, kind.StatusOf(milp.StoppedByWork)
 	}
-	sense := milp.Minimize
-	if result.Plan.Objective.Name == "throughput" {
-		sense = milp.Maximize
-	}
 	// This changes confirmed plans only.
-	certify.StateValue(result, sense, t.planBound, t.boundScope, t.p.Values.Number("gap"))
+	certify.StateValue(result, kind.SenseOf(plan.Objective.Name), t.planBound, t.boundScope, t.p.Values.Number("gap"))
 }
 
 // maxReported is the number of attempts that the plan's assumptions list.

@@ -37,17 +37,12 @@ type runningCascade struct {
 // blocks) counts as one that no device holds, which is stated as an assumption.
 func (f *resolvedWorkload) readRunning() *runningCascade {
 	r := &runningCascade{workload: f, plan: f.input.RunningPlan, section: formats.GearOf(f.input.RunningPlan)}
-	contents := r.plan.HeldByDevice()
-	for k := range f.pools {
-		r.heldByDevice = append(r.heldByDevice, make([]cascades.RunningDevices, f.pools[k].Count))
-		pool := slices.IndexFunc(r.plan.Pools, func(p formats.Pool) bool { return p.Device == f.pools[k].Device })
-		for n := range r.heldByDevice[k] {
+	for k, contents := range moves.HeldByPool(r.plan, f.pools) {
+		r.heldByDevice = append(r.heldByDevice, make([]cascades.RunningDevices, len(contents)))
+		for n, content := range contents {
 			held := &r.heldByDevice[k][n]
 			held.Kind, held.Count = k, 1
-			if pool < 0 || n >= len(contents[pool]) {
-				continue
-			}
-			for _, part := range contents[pool][n] {
+			for _, part := range content {
 				m := f.unchangedModel(part.Model)
 				switch {
 				case m < 0:
@@ -69,9 +64,8 @@ func (f *resolvedWorkload) unchangedModel(name string) int {
 	if m < 0 {
 		return -1
 	}
-	today := f.modelProfiles[m].NewDeployment()
-	running := document.First(f.input.RunningPlan.Deployment, func(d *formats.Deployed) bool { return d.Model == name })
-	if running.NumBlocks == today.NumBlocks && (running.SHA256 == today.SHA256 || running.SHA256 == "" || today.SHA256 == "") {
+	running := moves.WholeModel(document.First(f.input.RunningPlan.Deployment, func(d *formats.Deployed) bool { return d.Model == name }), 1)
+	if moves.IsUnchanged(&running, f.modelProfiles[m], 1) {
 		return m
 	}
 	note := fmt.Sprintf("all of %s is loaded anew: the profile has other blocks or another model file than the plan that runs", name)

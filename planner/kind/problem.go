@@ -2,7 +2,6 @@ package kind
 
 import (
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -283,17 +282,6 @@ func StopReason(gap, requestedGap float64) milp.StoppedBy {
 		return milp.StoppedByGap
 	}
 	return milp.StoppedByWork
-}
-
-// BoundedObjective returns the objective of a plan with its bound and the gap to it. If the bound is NaN, it is not
-// known, and the objective has neither.
-func BoundedObjective(name string, sense milp.Sense, value, bound float64) formats.Objective {
-	o := formats.Objective{Name: name, Value: value}
-	if !math.IsNaN(bound) {
-		gap := milp.RelativeGap(sense, value, bound)
-		o.Bound, o.Gap = &bound, &gap
-	}
-	return o
 }
 
 // Incumbent is an improvement during a solve.

@@ -15,7 +15,7 @@ import (
 // pools stay. If they cannot be paired under the plan's own numbers either, it returns an error and leaves o as it is.
 func Renumber(in *kind.Problem, o *kind.Outcome) error {
 	plan := &formats.Plan{Kind: in.RunningPlan.Kind, Pools: o.Pools, Deployment: o.Deployment, Section: o.Section}
-	newHeld, runningHeld := plan.HeldByDevice(), heldByPool(in.RunningPlan, o.Pools)
+	newHeld, runningHeld := plan.HeldByDevice(), HeldByPool(in.RunningPlan, o.Pools)
 	numbers := make([][]int, len(o.Pools))
 	for k := range o.Pools {
 		numbers[k] = make([]int, len(newHeld[k]))
@@ -60,20 +60,6 @@ func addMove(r *formats.Replan, move formats.DeviceMove) {
 		}
 	}
 	r.Moves = append(r.Moves, move)
-}
-
-// heldByPool returns what the devices of some pools hold under a plan that runs, by pool and number. Devices that it does
-// not have hold nothing, and those that the pools no longer have are left out.
-func heldByPool(running *formats.Plan, pools []formats.Pool) [][]formats.DeviceContent {
-	runningHeld := running.HeldByDevice()
-	held := make([][]formats.DeviceContent, len(pools))
-	for k := range pools {
-		held[k] = make([]formats.DeviceContent, pools[k].Count)
-		if i := slices.IndexFunc(running.Pools, func(p formats.Pool) bool { return p.Device == pools[k].Device }); i >= 0 {
-			copy(held[k], runningHeld[i])
-		}
-	}
-	return held
 }
 
 // interchangeable returns the devices of a pool in groups within which they can change their numbers: all of them or,

@@ -289,16 +289,14 @@ func (r *replanner) outcome(ctx context.Context, best, before *judgedFleet, devi
 	if r.goal == deploy.GoalGoodput {
 		r.warnLimited(value, bound)
 		value = min(value, bound)
-	} else if r.isBetter(value, bound) {
-		bound = value // by rounding
+	} else {
+		bound = kind.ValidBound(r.sense, value, bound) // by rounding
 	}
 	outcome, err := r.serversOutcome(search, best.fleet, result, value, bound)
 	if err != nil {
 		return nil, err
 	}
-	if outcome.StoppedBy = r.stopReason(ctx, *outcome.Objective.Gap); result.BacklogGrows && outcome.StoppedBy == milp.StoppedByProof {
-		outcome.StoppedBy = milp.StoppedByWork
-	}
+	outcome.StoppedBy = r.stopReason(ctx, outcome, result.BacklogGrows)
 
 	// Note the moves and the gain.
 	moves, moved := deploy.Moves(r.running, best.fleet)

@@ -7,7 +7,6 @@ import (
 	"inferplan/planner/flow/terms"
 	"inferplan/planner/kind"
 	"inferplan/policy/drop"
-	"inferplan/solver/milp"
 )
 
 // outcome turns the result of a search into the parts of a plan: objective and bound, the applications with the models chosen, the
@@ -22,13 +21,13 @@ func (r *resolvedProblem) outcome(result *solveResult) *kind.Outcome {
 	}
 
 	// For throughput the planned rates are the weights times the factor that was reached.
-	sense, scale := milp.Minimize, 1.0
+	scale := 1.0
 	if r.objective == "throughput" {
-		sense, scale = milp.Maximize, result.value
+		scale = result.value
 	}
 	o := &kind.Outcome{
-		Algorithm: r.input.Values.Word("algorithm"), Values: r.input.Values, Objective: kind.BoundedObjective(r.objective, sense, result.value, result.bound),
-		Sense: sense, StoppedBy: result.stoppedBy, Pools: r.pools, Policy: formats.PolicySpec{Name: drop.Default},
+		Algorithm: r.input.Values.Word("algorithm"), Values: r.input.Values, Objective: kind.BoundedObjective(r.objective, result.value, result.bound),
+		Sense: kind.SenseOf(r.objective), StoppedBy: result.stoppedBy, Pools: r.pools, Policy: formats.PolicySpec{Name: drop.Default},
 		Phases: []kind.Phase{{Name: "program", Nodes: result.nodes, Iterations: result.iterations, Value: result.value, Bound: result.bound}},
 	}
 

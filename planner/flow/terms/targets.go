@@ -48,20 +48,14 @@ const WaitQuantile = .1
 // of devices and for throughput, 1. It returns an error for a price that is missing, a kind of devices that is there
 // twice, and a cluster without devices.
 func Prices(in *kind.Problem) (prices []float64, err error) {
-	objective, devices := in.Values.Word("objective"), 0
+	devices := 0
 	for i, pool := range in.Cluster.Pools {
 		if slices.ContainsFunc(in.Cluster.Pools[:i], func(o formats.Pool) bool { return o.Device == pool.Device }) {
 			return nil, in.FieldError("cluster", fmt.Sprintf("pools[%d].device", i), pool.Device+" a second time", "each device kind once", "add up the counts")
 		}
-		price, field := 1.0, ""
-		switch objective {
-		case "cost":
-			price, field = pool.USDPerHour, "usd_per_hour"
-		case "power":
-			price, field = pool.Watts, "watts"
-		}
-		if !(price > 0) {
-			return nil, in.FieldError("cluster", fmt.Sprintf("pools[%d].%s", i, field), "nothing", "what a "+pool.Device+" takes, for --objective "+objective, "")
+		price, err := in.DevicePrice(i)
+		if err != nil {
+			return nil, err
 		}
 		prices, devices = append(prices, price), devices+pool.Count
 	}

@@ -10,7 +10,6 @@ import (
 	"inferplan/planner/flow/terms"
 	"inferplan/planner/kind"
 	"inferplan/planner/moves"
-	"inferplan/solver/milp"
 )
 
 // outcomeNear returns the outcome of a plan that starts from the one that runs, which moves at most the share of the devices
@@ -78,11 +77,8 @@ func takeBound(runningPlan, bestPlan *kind.Outcome, gap float64) {
 	if bestPlan.Objective.Bound == nil || DrainsLanguageModel(runningPlan.Deployment, formats.FlowOf(&formats.Plan{Section: runningPlan.Section}).Modules) {
 		return
 	}
-	bound := max(*bestPlan.Objective.Bound, o.Value)
-	if runningPlan.Sense == milp.Minimize {
-		bound = min(*bestPlan.Objective.Bound, o.Value)
-	}
-	runningPlan.Objective = kind.BoundedObjective(o.Name, runningPlan.Sense, o.Value, bound)
+	bound := kind.ValidBound(runningPlan.Sense, o.Value, *bestPlan.Objective.Bound)
+	runningPlan.Objective = kind.BoundedObjective(o.Name, o.Value, bound)
 	runningPlan.Objective.BoundAmong = bestPlan.Objective.BoundAmong
 	runningPlan.StoppedBy = kind.StopReason(*runningPlan.Objective.Gap, gap)
 }
@@ -226,11 +222,9 @@ func residentsOf(plan *formats.Plan) [][]int {
 // without a load: those that it holds under the plan that runs, and runs under the new one. If its memory does not hold all
 // of them beside the largest batch, the first that fit.
 func (w *workflowProblem) heldResidents(plan *formats.Plan) (held [][]int) {
-	running := w.input.RunningPlan
-	heldByDevice, section := running.HeldByDevice(), formats.FlowOf(plan)
+	contents, section := moves.HeldByPool(w.input.RunningPlan, plan.Pools), formats.FlowOf(plan)
 	for k := range plan.Pools {
 		pool := &plan.Pools[k]
-		i := slices.IndexFunc(running.Pools, func(p formats.Pool) bool { return p.Device == pool.Device })
 		workingBytes := section.WorkingBytesByDevice(plan.Deployment, pool)
 		for n := range pool.Count {
 			var services []int
@@ -240,8 +234,7 @@ func (w *workflowProblem) heldResidents(plan *formats.Plan) (held [][]int) {
 			}
 			for s := range plan.Deployment {
 				d := &plan.Deployment[s]
-				part := formats.HeldPart{Model: d.Model, SHA256: d.SHA256, Blocks: [2]int{0, d.NumBlocks}, WholeModel: true, Share: 1}
-				isHeld := i >= 0 && n < len(heldByDevice[i]) && heldByDevice[i][n].Covers(formats.DeviceContent{part})
+				isHeld := contents[k][n].Covers(formats.DeviceContent{moves.WholeModel(d, 1)})
 				if weights := section.Modules[s].WeightBytes; isHeld && d.RunsOn(pool.Device, n) && weights <= freeBytes {
 					services, freeBytes = append(services, s), freeBytes-weights
 				}

@@ -24,16 +24,15 @@ func (w *workflowProblem) outcome(b *chosenBatches, p *placement) (*kind.Outcome
 
 	// The objective is the price or the rate factor. An application's planned rate is its weight times the rate factor, which is 1 if the
 	// rates are given.
-	sense, rateFactor := milp.Minimize, 1.0
+	rateFactor := 1.0
 	value, bound := b.price, b.priceBound
 	if w.objective == "throughput" {
-		sense = milp.Maximize
 		value, bound = b.rateFactor()
 		rateFactor = value
 	}
 	result := &kind.Outcome{
-		Algorithm: algorithm, Values: w.input.Values, Objective: kind.BoundedObjective(w.objective, sense, value, bound),
-		Sense: sense, StoppedBy: b.stoppedBy, Pools: w.clusterPools, Policy: policy,
+		Algorithm: algorithm, Values: w.input.Values, Objective: kind.BoundedObjective(w.objective, value, bound),
+		Sense: kind.SenseOf(w.objective), StoppedBy: b.stoppedBy, Pools: w.clusterPools, Policy: policy,
 		Phases: []kind.Phase{{Name: "batches", Nodes: b.nodes, Iterations: b.iterations, Value: value, Bound: bound}, {Name: "placement", Nodes: p.nodes, Value: p.servedTime, Bound: p.servedBound}},
 	}
 

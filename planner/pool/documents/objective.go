@@ -4,18 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"inferplan/formats/document"
 	"inferplan/planner/kind"
-	"inferplan/solver/milp"
 )
-
-// Sense returns whether the objective is maximised (throughput) or minimised (price, power, devices).
-func Sense(options document.Values) milp.Sense {
-	if options.Word("objective") == ObjectiveThroughput {
-		return milp.Maximize
-	}
-	return milp.Minimize
-}
 
 // DevicePrices returns, by pool, the price of one device for an objective that is minimised: USD per hour, watts, or 1 for
 // the number of devices. It returns an error if the cluster has no such price of a pool, or if some model has no floor
@@ -29,19 +19,11 @@ func (r *Resolved) DevicePrices() ([]float64, error) {
 	}
 	prices := make([]float64, len(r.Pools))
 	for k := range r.Pools {
-		p := &r.Pools[k]
-		field := ""
-		switch r.Input.Values.Word("objective") {
-		case ObjectiveCost:
-			prices[k], field = p.USDPerHour, "usd_per_hour"
-		case ObjectivePower:
-			prices[k], field = p.Watts, "watts"
-		default:
-			prices[k] = 1
+		price, err := r.Input.DevicePrice(k)
+		if err != nil {
+			return nil, err
 		}
-		if !(prices[k] > 0) {
-			return nil, r.Input.FieldError("cluster", fmt.Sprintf("pools[%d].%s", k, field), "nothing", "what a "+p.Device+" takes, for --objective "+r.Input.Values.Word("objective"), "")
-		}
+		prices[k] = price
 	}
 	return prices, nil
 }

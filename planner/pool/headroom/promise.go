@@ -108,5 +108,5 @@ func (a *planTuner) writeBounds(res *kind.Result) {
 		bound = a.fluidBound
 	}
 	scope := documents.BoundScope(a.problem.Values, plan.Options.WholeNumber("blocks"), plan.Deployment, plan.Pools)
-	certify.StateValue(res, documents.Sense(a.problem.Values), bound, scope, a.problem.Values.Number("gap"))
+	certify.StateValue(res, kind.SenseOf(objective.Name), bound, scope, a.problem.Values.Number("gap"))
 }

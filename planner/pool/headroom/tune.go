@@ -13,7 +13,6 @@ import (
 	"inferplan/formats/document"
 	"inferplan/planner/certify"
 	"inferplan/planner/kind"
-	"inferplan/planner/pool/documents"
 	"inferplan/planner/pool/problem"
 	"inferplan/solver/milp"
 	"inferplan/solver/queueing"
@@ -392,7 +391,7 @@ func (a *planTuner) largestBatch() int {
 
 // maximises reports whether the objective is maximised.
 func (a *planTuner) maximises() bool {
-	return documents.Sense(a.problem.Values) == milp.Maximize
+	return kind.SenseOf(a.problem.Values.Word("objective")) == milp.Maximize
 }
 
 // isBetterStart reports whether rebalance should rather start from candidate than from current: the one that

@@ -41,7 +41,7 @@ func emptyContents(p *problem.Problem) Contents {
 // many replicas it noted.
 func (h Contents) addRun(stored Content, run problem.DeviceRun) (n int) {
 	for j := range run.Replicas {
-		device := run.First + j/run.PerDevice
+		device := run.FirstDevice + j/run.PerDevice
 		if device >= len(h[stored.pool]) {
 			break
 		}

@@ -99,7 +99,7 @@ func (k *planPacking) placeTimeShared(pool int, placed Places) {
 		t := &k.catalogue.Templates[k.plan.Pipelines[ci].Template]
 		for si := range t.Stages {
 			if t.Stages[si].Pool == pool {
-				placed[ci][si] = []problem.DeviceRun{{First: 0, PerDevice: 1, Replicas: k.problem.Pools[pool].Count}}
+				placed[ci][si] = []problem.DeviceRun{{FirstDevice: 0, PerDevice: 1, Replicas: k.problem.Pools[pool].Count}}
 			}
 		}
 	}
@@ -110,12 +110,12 @@ func (k *planPacking) placeTimeShared(pool int, placed Places) {
 // longer, so that places stay short. Devices must come in rising order.
 func appendReplicas(runs []problem.DeviceRun, device, replicas int) []problem.DeviceRun {
 	if n := len(runs); n > 0 {
-		if last := &runs[n-1]; last.PerDevice == replicas && last.First+last.Replicas/replicas == device {
+		if last := &runs[n-1]; last.PerDevice == replicas && last.FirstDevice+last.Replicas/replicas == device {
 			last.Replicas += replicas
 			return runs
 		}
 	}
-	return append(runs, problem.DeviceRun{First: device, PerDevice: replicas, Replicas: replicas})
+	return append(runs, problem.DeviceRun{FirstDevice: device, PerDevice: replicas, Replicas: replicas})
 }
 
 // slotGroup holds the pieces that may share whole devices.

@@ -157,19 +157,10 @@ func deviceNumbers(runs []problem.DeviceRun) []int {
 	var devices []int
 	for _, r := range runs {
 		for i := range r.Replicas {
-			devices = append(devices, r.First+i/max(r.PerDevice, 1))
+			devices = append(devices, r.FirstDevice+i/max(r.PerDevice, 1))
 		}
 	}
 	return devices
-}
-
-// deviceRuns returns the placement of a stage in the form of the search.
-func deviceRuns(placement []formats.Placement) (runs []problem.DeviceRun, replicas int) {
-	for _, p := range placement {
-		runs = append(runs, problem.DeviceRun{First: p.FirstDevice, PerDevice: p.PerDevice, Replicas: p.Replicas})
-		replicas += p.Replicas
-	}
-	return runs, replicas
 }
 
 // stagesOf returns the stages of an observed pipeline in the form of the search. A device kind that the cluster does

@@ -40,21 +40,14 @@ func ResolveRunning(in *kind.Problem, run *kind.SolveRun, plan *formats.QueuePla
 
 	// Servers of other sizes may take the place of some.
 	for i := range r.problem.Pools {
-		for m := range r.problem.Models {
-			for k := range r.problem.Models[m].Profile.Instances {
-				size := &r.problem.Models[m].Profile.Instances[k]
-				if size.Device == r.problem.Pools[i].Device && size.TensorParallel <= r.problem.Pools[i].Count {
-					kinds = r.withKindOf(kinds, &formats.QueueInstance{Device: size.Device, TensorParallel: size.TensorParallel})
-				}
-			}
+		for _, size := range r.sizesOn(i) {
+			kinds = r.withKindOf(kinds, &formats.QueueInstance{Device: r.problem.Pools[i].Device, TensorParallel: size})
 		}
 	}
-	problem, err := r.problemOn(kinds)
+	s, err := r.searchOn(kinds)
 	if err != nil {
 		return nil, nil, err
 	}
-	s := NewSearch(problem)
-	s.Estimators.choosePreemption()
 	r.limitKV(s, running, plan)
 	return s, running, nil
 }

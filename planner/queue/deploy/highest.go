@@ -185,6 +185,26 @@ const maxBoundExcess = 1000
 // none; refused is one that cannot be reached. It returns a search on the problem at the multiple found, and the result, whose price is
 // minus the multiple. If the layout carries none of those that were tried, the result is nil. With an error, it returns the best so far.
 func (p *Search) highestFactor(ctx context.Context, l *Layout, carried, refused float64) (carriedSearch *Search, result *LayoutResult, err error) {
+	_, err = bisectFactor(carried, refused, func(factor float64) (bool, error) {
+		factorSearch, layout := p.withRates(factor, false), l.clone()
+		factorSearch.Problem.Runs = 2 * max(p.Problem.Runs, 1) // the highest of several rates that pass is often a lucky one
+		if ok, _, err := factorSearch.testLayout(ctx, layout, factorSearch.Trials.requestCounts()); err != nil || !ok {
+			return false, err
+		}
+		// testLayout has made these runs, so their score comes from the cache.
+		score, err := factorSearch.Trials.judgeLayout(ctx, layout)
+		if err != nil {
+			return false, err
+		}
+		carriedSearch, result = factorSearch, &LayoutResult{Layout: layout, Score: score, Price: -factor}
+		return true, nil
+	})
+	return carriedSearch, result, err
+}
+
+// bisectFactor returns the largest multiple of the rates that test finds carried, of those that a bisection tries between carried, which is
+// reached already (0 if none is), and refused, which cannot be reached. If there is none, or after an error, it returns the best so far.
+func bisectFactor(carried, refused float64, test func(factor float64) (isCarried bool, err error)) (float64, error) {
 	// The first value of refused is a bound. If no multiple down to a maxBoundExcess-th of it is carried, the search gives up.
 	for minFactor := refused / maxBoundExcess; refused > max(carried*(1+factorPrecision), minFactor); {
 		// Halve the factor until one is carried. From then on take the geometric mean, since the precision is relative.
@@ -192,22 +212,15 @@ func (p *Search) highestFactor(ctx context.Context, l *Layout, carried, refused 
 		if carried > 0 {
 			mid = math.Sqrt(carried * refused)
 		}
-		midSearch, layout := p.withRates(mid, false), l.clone()
-		midSearch.Problem.Runs = 2 * max(p.Problem.Runs, 1) // the highest of several rates that pass is often a lucky one
-		ok, _, err := midSearch.testLayout(ctx, layout, midSearch.Trials.requestCounts())
-		if err != nil {
-			return carriedSearch, result, err
-		}
-		if !ok {
+		isCarried, err := test(mid)
+		switch {
+		case err != nil:
+			return carried, err
+		case isCarried:
+			carried = mid
+		default:
 			refused = mid
-			continue
 		}
-		// testLayout has made these runs, so their score comes from the cache.
-		score, err := midSearch.Trials.judgeLayout(ctx, layout)
-		if err != nil {
-			return carriedSearch, result, err
-		}
-		carried, carriedSearch, result = mid, midSearch, &LayoutResult{Layout: layout, Score: score, Price: -mid}
 	}
-	return carriedSearch, result, nil
+	return carried, nil
 }

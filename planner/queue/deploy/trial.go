@@ -87,11 +87,20 @@ func (p *Trials) simulate(ctx context.Context, l *Layout, items []int, runCount 
 			}
 		}
 	}
+	return p.simulatePlan(ctx, key, items, runCount, searchWork, func() (*formats.Plan, error) { return p.plans.Plan(l, items) })
+}
+
+// simulatePlan returns the score that is cached under a key. If there is none, it simulates the plan that planOf makes of some items, as
+// simulate does, and caches the sum of the outcomes of the runs.
+func (p *Trials) simulatePlan(ctx context.Context, key string, items []int, runCount int, searchWork int64, planOf func() (*formats.Plan, error)) (Score, error) {
 	if s, ok := p.scores[key]; ok {
 		return s, nil
 	}
-
-	sc, err := p.scenario(l, items)
+	plan, err := planOf()
+	if err != nil {
+		return Score{}, err
+	}
+	sc, err := p.scenarioOf(plan)
 	if err != nil {
 		return Score{}, err
 	}
