@@ -8,6 +8,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 )
 
 // SettingGrid is a search over settings, each a number of steps along some axes. It goes to the untried
@@ -72,8 +73,6 @@ func EqualPlans(p, q *formats.Plan) bool {
 // of its tree as 500.
 func SolveWork(res *kind.Result) int64 {
 	work := 30 * int64(res.Templates)
-	for _, phase := range res.Phases {
-		work += 40*phase.Iterations + 500*phase.Nodes
-	}
+	work += lists.Sum(len(res.Phases), func(i int) int64 { return 40*res.Phases[i].Iterations + 500*res.Phases[i].Nodes })
 	return work
 }

@@ -17,6 +17,7 @@ import (
 	"inferplan/planner/flow/terms"
 	"inferplan/planner/flow/workflow"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/sim"
 	"inferplan/solver/milp"
 )
@@ -426,9 +427,7 @@ func (t *tuner) largestBatch() int {
 	for _, tried := range t.attempts {
 		if tried.setting.maxBatch == t.p.Values.WholeNumber("max-batch") {
 			for _, d := range tried.result.Plan.Deployment {
-				for _, l := range d.Pipelines {
-					largest = max(largest, l.Batch)
-				}
+				largest = lists.Max(largest, len(d.Pipelines), func(i int) int { return d.Pipelines[i].Batch })
 			}
 		}
 	}
@@ -694,10 +693,7 @@ func (t *tuner) newSizing(ctx context.Context, starts []*attempt) (*graph.Sizing
 	if formats.FlowOf(starts[0].result.Plan).Workflow() {
 		return nil, nil
 	}
-	var plans []*formats.Plan
-	for _, start := range starts {
-		plans = append(plans, start.result.Plan)
-	}
+	plans := lists.Map(len(starts), func(i int) *formats.Plan { return starts[i].result.Plan })
 
 	// A hint is a first look at a plan, in one run.
 	return graph.NewSizing(t.p, plans, true, func(plan *formats.Plan, hint bool) (float64, error) {
@@ -721,11 +717,7 @@ func (t *tuner) attainmentSurplus(ctx context.Context, plan *formats.Plan, reque
 	if err != nil {
 		return 0, fmt.Errorf("simulating a plan: %w", err)
 	}
-	minSurplus := 1.0
-	for i := range result.Report.Models {
-		minSurplus = min(minSurplus, result.Report.Models[i].Attainment-test.Shares[i])
-	}
-	return minSurplus, nil
+	return lists.Min(1.0, len(result.Report.Models), func(i int) float64 { return result.Report.Models[i].Attainment - test.Shares[i] }), nil
 }
 
 // writeBound writes the bound of all plans, and the status of the search that follows from it, into the finished plan. A plan whose full

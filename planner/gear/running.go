@@ -13,6 +13,7 @@ import (
 	"inferplan/planner/gear/planspace"
 	"inferplan/planner/gear/trials"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/planner/moves"
 )
 
@@ -283,7 +284,7 @@ func (r *runningCascade) asPlan(p *cascades.Problem) (plan *trials.Plan, reason 
 			if k := slices.Index(cascade.Models, uint8(m)); k >= 0 {
 				split = g.Stages[k].Split
 			}
-			if planned.Shares[m] = sharesOf(plan, m, replicas[m], split); split != nil && !(cascades.Sum(planned.Shares[m]) > 0) {
+			if planned.Shares[m] = sharesOf(plan, m, replicas[m], split); split != nil && !(lists.Total(planned.Shares[m]) > 0) {
 				return nil, fmt.Sprintf("no device is left that answers with %s in range %d", p.Models[m].Name, i+1)
 			}
 		}
@@ -371,7 +372,7 @@ func sharesOf(plan *trials.Plan, m int, replicas []runningReplica, split []float
 			}
 		}
 	}
-	if cascades.Sum(shares) > 0 {
+	if lists.Total(shares) > 0 {
 		cascades.Normalise(shares)
 	}
 	return shares

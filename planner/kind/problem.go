@@ -10,6 +10,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/formats/modelfile"
+	"inferplan/planner/lists"
 	"inferplan/solver/milp"
 )
 
@@ -77,10 +78,7 @@ func (d *Documents) ModelIndex(name, path string) (index int, err error) {
 	if index >= 0 {
 		return index, nil
 	}
-	var names []string
-	for _, m := range d.Profile.Models {
-		names = append(names, m.Model)
-	}
+	names := lists.Map(len(d.Profile.Models), func(i int) string { return d.Profile.Models[i].Model })
 	return index, d.FieldError("workload", path, fmt.Sprintf("%q", name), "a model of "+d.FileName("profile"), "the profile has "+strings.Join(names, ", "))
 }
 

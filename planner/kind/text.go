@@ -6,14 +6,12 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/planner/lists"
 )
 
 // DeviceNames returns the device kinds of pools as text.
 func DeviceNames(pools []formats.Pool) string {
-	var names []string
-	for i := range pools {
-		names = append(names, pools[i].Device)
-	}
+	names := lists.Map(len(pools), func(i int) string { return pools[i].Device })
 	return strings.Join(names, ", ")
 }
 

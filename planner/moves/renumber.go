@@ -6,6 +6,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 )
 
 // Renumber gives the devices of a new plan, whose parts are in o, other numbers within their pools, so that few load what
@@ -27,11 +28,11 @@ func Renumber(in *kind.Problem, o *kind.Outcome) error {
 	// Pools whose chains would be paired otherwise keep their numbers.
 	renumbered, fixed, err := plan.WithDeviceNumbers(numbers)
 	for err != nil {
-		if !slices.ContainsFunc(fixed, func(k int) bool { return !slices.Equal(numbers[k], identity(len(numbers[k]))) }) {
+		if !slices.ContainsFunc(fixed, func(k int) bool { return !slices.Equal(numbers[k], lists.Indexes(len(numbers[k]))) }) {
 			return fmt.Errorf("numbering the devices of the new plan: %w", err)
 		}
 		for _, k := range fixed {
-			numbers[k] = identity(len(numbers[k]))
+			numbers[k] = lists.Indexes(len(numbers[k]))
 		}
 		renumbered, fixed, err = plan.WithDeviceNumbers(numbers)
 	}
@@ -69,7 +70,7 @@ func interchangeable(plan *formats.Plan, pool *formats.Pool) (groups [][]int) {
 	if nodes := max(pool.PerNode, 1); nodes > 1 && pool.NICRate() > 0 && passesBetweenDevices(plan) {
 		perNode = nodes
 	}
-	return slices.Collect(slices.Chunk(identity(pool.Count), perNode))
+	return slices.Collect(slices.Chunk(lists.Indexes(pool.Count), perNode))
 }
 
 // passesBetweenDevices reports whether requests of a plan pass from one device to another: between the stages of a
@@ -81,13 +82,4 @@ func passesBetweenDevices(plan *formats.Plan) bool {
 		}
 	}
 	return formats.MeetsAllOpen(plan)
-}
-
-// identity returns the numbers from 0 to n-1.
-func identity(n int) []int {
-	numbers := make([]int, n)
-	for i := range numbers {
-		numbers[i] = i
-	}
-	return numbers
 }

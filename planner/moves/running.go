@@ -9,6 +9,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 )
 
 // CheckRunning returns an error if a new plan cannot start from the one that runs: that must be of the kind that the
@@ -44,11 +45,7 @@ func MaxDevices(p *kind.Problem, pools []formats.Pool) int {
 
 // deviceCount returns the number of devices of some pools.
 func deviceCount(pools []formats.Pool) int {
-	count := 0
-	for i := range pools {
-		count += pools[i].Count
-	}
-	return count
+	return lists.Sum(len(pools), func(i int) int { return pools[i].Count })
 }
 
 // TooManyError returns the error that no plan was found that moves at most maxMoved devices. The best plan of all moves

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"inferplan/planner/lists"
 	"inferplan/policy/vqueue"
 	"inferplan/solver/milp"
 )
@@ -48,10 +49,7 @@ func (m *Program) Solve(ctx context.Context, solver milp.Solver, o milp.Options,
 // queues has them, and NaN for all others, which the solver completes. If a queue of the assignment is longer than the program allows, it
 // returns nil, and the solver starts without.
 func (m *Program) startValues(assignment *vqueue.Assignment) []float64 {
-	start := make([]float64, m.Model.NumVars())
-	for v := range start {
-		start[v] = math.NaN()
-	}
+	start := lists.Filled(m.Model.NumVars(), func(int) float64 { return math.NaN() })
 	for g := range m.x {
 		order := assignment.AppendOrder(int32(g), nil)
 		if len(order) > len(m.x[g]) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"inferplan/planner/lists"
 	"inferplan/policy/vqueue"
 	"inferplan/solver/milp"
 	"inferplan/solver/stoch"
@@ -158,11 +159,7 @@ func (m *Program) addPlaces() error {
 
 // negate returns the terms of a linear row with their coefficients negated, which brings them to the other side of the row.
 func negate(terms []milp.Term) []milp.Term {
-	result := make([]milp.Term, len(terms))
-	for i, t := range terms {
-		result[i] = milp.Term{Var: t.Var, Coef: -t.Coef}
-	}
-	return result
+	return lists.Filled(len(terms), func(i int) milp.Term { return milp.Term{Var: terms[i].Var, Coef: -terms[i].Coef} })
 }
 
 // addChanges adds variables t[g][j][model], for equations 7 and 9 of QLM, which are at least 1 if queue g has to load the model at place

@@ -7,6 +7,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/planner/queue/deploy"
 	"inferplan/solver/milp"
 )
@@ -74,10 +75,7 @@ func (s *queuePlanner) replan(ctx context.Context, list []*deploy.Search, bounds
 		bound = s.inObjectiveUnit(search, workBound)
 	}
 	r := &replanner{queuePlanner: s, search: search, running: running, bound: bound, remaining: nearbyFleets << (s.input.Values.WholeNumber("effort") - 1)}
-	devices := 0
-	for i := range search.Problem.Pools {
-		devices += search.Problem.Pools[i].Count
-	}
+	devices := lists.Sum(len(search.Problem.Pools), func(i int) int { return search.Problem.Pools[i].Count })
 	maxMoved := s.input.Values.Number("max-moved")
 	r.maxDevices = int(maxMoved*float64(devices) + 1e-9)
 

@@ -1,6 +1,10 @@
 package stages
 
-import "inferplan/formats"
+import (
+	"inferplan/formats"
+
+	"inferplan/planner/lists"
+)
 
 // The values of the option for the type in which cuts cross.
 const (
@@ -27,9 +31,7 @@ type Cut struct {
 // unknown, or known only as a forbidden float16, Bytes is negative: no cut is allowed there.
 func CutAfterBlock(b *formats.Block, network bool, dtype string) Cut {
 	c := Cut{Bytes: b.CutBytesFP32.Bytes(), DType: "FP32"}
-	for i := range b.Cut {
-		c.Tensors = append(c.Tensors, b.Cut[i].Name)
-	}
+	c.Tensors = lists.Map(len(b.Cut), func(i int) string { return b.Cut[i].Name })
 	only16 := !b.CutBytesFP32.IsKnown() && b.CutBytesFP16.IsKnown()
 	proven := b.FP16 != nil && b.FP16.Top1Agreement >= minAgreement
 	switch {

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"math"
 
+	"inferplan/planner/lists"
 	"inferplan/solver/milp"
 )
 
@@ -55,9 +56,7 @@ func (y *moduleLayout) newCoverProgram(s *planSearch, minimizeShare bool) *cover
 	for range p.models {
 		x.deployedOnce = append(x.deployedOnce, x.program.AddLE("", 1))
 	}
-	for k := range p.pools {
-		x.poolCapacity = append(x.poolCapacity, x.program.AddLE("", float64(p.pools[k].count)))
-	}
+	x.poolCapacity = append(x.poolCapacity, lists.Map(len(p.pools), func(k int) milp.Row { return x.program.AddLE("", float64(p.pools[k].count)) })...)
 	for range y.paths {
 		x.pathBudget = append(x.pathBudget, x.program.AddLE("", 1))
 	}
@@ -85,11 +84,7 @@ func (x *coverProgram) maxCost() float64 {
 	if x.minimizeShare {
 		return 1
 	}
-	sum := 0.0
-	for k := range x.problem.pools {
-		sum += float64(x.problem.pools[k].count) * x.problem.pools[k].price
-	}
-	return sum
+	return lists.Sum(len(x.problem.pools), func(k int) float64 { return float64(x.problem.pools[k].count) * x.problem.pools[k].price })
 }
 
 // addDeployment adds deployment c of module set s (modules that one model serves together) as a column of the program: it serves the
@@ -186,9 +181,7 @@ func (x *coverProgram) priceAll(duals rowDuals) int {
 	for i := range x.layout.moduleSets {
 		s := &x.layout.moduleSets[i]
 		added += x.priceModuleSet(s, deviceCosts, duals)
-		for c := range s.deployments {
-			minReducedCost[s.model] = min(minReducedCost[s.model], s.deployments[c].reducedCost)
-		}
+		minReducedCost[s.model] = lists.Min(minReducedCost[s.model], len(s.deployments), func(c int) float64 { return s.deployments[c].reducedCost })
 	}
 
 	// A plan has at most one deployment of each model, so in the worst case the one of the least reduced cost, if that is negative. The

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/planner/lists"
 	"inferplan/planner/stages"
 )
 
@@ -57,10 +58,7 @@ func (r *resolvedProblem) modelIndex(name, docPath string) (int, error) {
 // in each, with every batch size that was measured and fits into the memory of a share. worstTime is there the longest time of any batch
 // up to that size, rate that of all replicas.
 func (m *measuredModel) deviceTemplates(pool *formats.Pool, k int) []template {
-	var weights int64
-	for i := range m.profile.Blocks {
-		weights += m.profile.Blocks[i].WeightBytes
-	}
+	weights := lists.Sum(len(m.profile.Blocks), func(i int) int64 { return m.profile.Blocks[i].WeightBytes })
 	var templates []template
 	if pool.Count == 0 {
 		return nil

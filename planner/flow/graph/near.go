@@ -9,6 +9,7 @@ import (
 
 	"inferplan/planner/flow/terms"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/planner/moves"
 	"inferplan/solver/milp"
 )
@@ -30,10 +31,7 @@ type moveLimits struct {
 // all devices that no model has to itself: Σ_u m_uk + G_k ≥ N_k x_uk.
 func (x *program) addMoves(near *moveLimits) {
 	moved := x.m.AddLE("moved", float64(near.maxMoved))
-	classRows := make([]milp.Row, len(near.classes))
-	for c := range near.classes {
-		classRows[c] = x.m.AddLE("running", float64(near.classes[c].count))
-	}
+	classRows := lists.Filled(len(near.classes), func(c int) milp.Row { return x.m.AddLE("running", float64(near.classes[c].count)) })
 
 	// Devices of a model's own, by the number of shares.
 	for u := range x.problem.models {

@@ -10,6 +10,7 @@ import (
 	"inferplan/formats"
 	"inferplan/planner/flow/terms"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/policy/flow"
 )
 
@@ -38,10 +39,7 @@ func resolveProblem(in *kind.Problem, run *kind.SolveRun) (*resolvedProblem, err
 	if err := r.resolvePools(); err != nil {
 		return nil, err
 	}
-	var models []*formats.ProfileModel
-	for i := range in.Profile.Models {
-		models = append(models, &in.Profile.Models[i])
-	}
+	models := lists.Map(len(in.Profile.Models), func(i int) *formats.ProfileModel { return &in.Profile.Models[i] })
 	if err := in.CheckPools(models); err != nil {
 		return nil, err
 	}
@@ -114,9 +112,7 @@ func (r *resolvedProblem) addApplication(i int, source formats.Application) erro
 	// Paths: the graph's are those that follow the entry.
 	for _, path := range graph.Nodes[0].Paths {
 		list := []int{0}
-		for _, n := range path {
-			list = append(list, int(n))
-		}
+		list = append(list, lists.Map(len(path), func(i int) int { return int(path[i]) })...)
 		a.paths = append(a.paths, list)
 	}
 	if err := r.setDeadline(&a, &source, docPath); err != nil {
@@ -144,10 +140,7 @@ func (r *resolvedProblem) checkModuleRuns(module *appModule, docPath string, ind
 func (r *resolvedProblem) setDeadline(a *app, w *formats.Application, docPath string) (err error) {
 	longestPath := time.Duration(0)
 	for _, path := range a.paths {
-		sum := time.Duration(0)
-		for _, i := range path {
-			sum += r.minSingleTime(&a.modules[i])
-		}
+		sum := lists.Sum(len(path), func(i int) time.Duration { return r.minSingleTime(&a.modules[path[i]]) })
 		longestPath = max(longestPath, sum)
 	}
 	a.slo, a.margin, err = terms.SLO(r.input, r.run, w, docPath, "400ms", longestPath, "the longest path in batches of one")
@@ -157,11 +150,7 @@ func (r *resolvedProblem) setDeadline(a *app, w *formats.Application, docPath st
 // minSingleTime returns the least time that a batch of one takes in a module: by the choice of model and the
 // device that are fastest.
 func (r *resolvedProblem) minSingleTime(n *appModule) time.Duration {
-	minTime := time.Duration(math.MaxInt64)
-	for _, c := range n.choices {
-		minTime = min(minTime, r.measuredModels[c.model].minSingleTime)
-	}
-	return minTime
+	return lists.Min(time.Duration(math.MaxInt64), len(n.choices), func(i int) time.Duration { return r.measuredModels[n.choices[i].model].minSingleTime })
 }
 
 // checkAccuracyFloor returns an error if even the most accurate choices of models miss an application's accuracy floor, a least product

@@ -6,6 +6,7 @@ import (
 	"inferplan/planner/flow/scaling"
 	"inferplan/planner/flow/terms"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/policy/drop"
 )
 
@@ -68,11 +69,7 @@ func (p *problem) templateCount() int {
 	count := 0
 	for u := range p.models {
 		for l := range p.models[u].levels {
-			for _, t := range p.models[u].levels[l].templates {
-				if t.rate > 0 {
-					count++
-				}
-			}
+			count += lists.Count(len(p.models[u].levels[l].templates), func(i int) bool { return p.models[u].levels[l].templates[i].rate > 0 })
 		}
 	}
 	return count

@@ -8,6 +8,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 )
 
 // Pace says how fast a policy follows the arrivals: over which time it averages queueing and rates,
@@ -51,10 +52,7 @@ func ArrivalPace(in *kind.Problem, run *kind.SolveRun, apps formats.Applications
 // rateVariation returns the coefficient of variation of the arrivals per second in a trace file, for the named applications: the standard
 // deviation of the counts of whole seconds over their mean. If no whole second has arrivals, it returns 0.
 func rateVariation(path string, apps formats.Applications) (cv float64, err error) {
-	var names []string
-	for i := range apps {
-		names = append(names, apps[i].Name)
-	}
+	names := lists.Map(len(apps), func(i int) string { return apps[i].Name })
 	t, err := arrivals.OpenTrace(path, names, arrivals.IgnoreOther())
 	if err != nil {
 		return 0, err

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/planner/lists"
 	"inferplan/planner/stages"
 )
 
@@ -25,9 +26,7 @@ func MaxBatchTime(p *formats.Plan, name string) time.Duration {
 		}
 		for _, pl := range p.Deployment[i].Pipelines {
 			for _, s := range pl.Stages {
-				for _, batchTime := range s.InferUS {
-					maxTime = max(maxTime, batchTime.D())
-				}
+				maxTime = lists.Max(maxTime, len(s.InferUS), func(i int) time.Duration { return s.InferUS[i].D() })
 			}
 		}
 	}

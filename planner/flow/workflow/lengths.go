@@ -6,6 +6,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 )
 
 // withLengthSamples returns a copy of the problem in which the modules that name a file of lengths have its rows (tokens of prompts and
@@ -48,9 +49,5 @@ func evenlySpread(rows [][2]int, maxRows int) [][2]int {
 	if len(rows) <= maxRows {
 		return rows
 	}
-	spread := make([][2]int, maxRows)
-	for i := range spread {
-		spread[i] = rows[(2*i+1)*len(rows)/(2*maxRows)]
-	}
-	return spread
+	return lists.Filled(maxRows, func(i int) [2]int { return rows[(2*i+1)*len(rows)/(2*maxRows)] })
 }

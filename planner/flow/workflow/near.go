@@ -9,6 +9,7 @@ import (
 	"inferplan/formats"
 	"inferplan/planner/flow/terms"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/planner/moves"
 )
 
@@ -123,10 +124,7 @@ func (w *workflowProblem) limitMoves(o *kind.Outcome, maxMoved int) (held [][]in
 		}
 	}
 	for s := range needed {
-		deviceTime := 0.0
-		for _, l := range o.Deployment[s].Pipelines {
-			deviceTime += l.Stages[0].GPUs
-		}
+		deviceTime := lists.Sum(len(o.Deployment[s].Pipelines), func(i int) float64 { return o.Deployment[s].Pipelines[i].Stages[0].GPUs })
 		if deviceTime > TimeTolerance*float64(len(o.Deployment[s].Pipelines)) {
 			needed[s] = int(math.Ceil(deviceTime - 1e-6))
 		}
@@ -186,10 +184,7 @@ func (w *workflowProblem) inPlacementOrder(o *kind.Outcome, b *chosenBatches, he
 
 // nextDevice returns the first device of an outcome that is not taken and runs the services of kind k, or -1.
 func (w *workflowProblem) nextDevice(o *kind.Outcome, b *chosenBatches, k int, isTaken []bool) int {
-	firstDevice := 0
-	for i := range w.partitions[k].pool {
-		firstDevice += o.Pools[i].Count
-	}
+	firstDevice := lists.Sum(w.partitions[k].pool, func(i int) int { return o.Pools[i].Count })
 	pool := &o.Pools[w.partitions[k].pool]
 	for n := range pool.Count {
 		runsSame := !isTaken[firstDevice+n]
@@ -205,10 +200,7 @@ func (w *workflowProblem) nextDevice(o *kind.Outcome, b *chosenBatches, k int, i
 
 // residentsOf returns, by device numbered through all pools, the modules that it holds at the start, by index.
 func residentsOf(plan *formats.Plan) [][]int {
-	devices := 0
-	for k := range plan.Pools {
-		devices += plan.Pools[k].Count
-	}
+	devices := lists.Sum(len(plan.Pools), func(k int) int { return plan.Pools[k].Count })
 	held := make([][]int, devices)
 	for s, m := range formats.FlowOf(plan).Modules {
 		for _, d := range m.Resident {

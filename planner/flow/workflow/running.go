@@ -10,6 +10,7 @@ import (
 	"inferplan/formats"
 	"inferplan/planner/flow/terms"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/planner/moves"
 	"inferplan/solver/milp"
 )
@@ -128,7 +129,7 @@ func (r *runningWorkflows) outcome(ctx context.Context) (*kind.Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	if devices := float64(sumOf(b.counts)); w.objective != "throughput" {
+	if devices := float64(lists.Total(b.counts)); w.objective != "throughput" {
 		if b.deviceTime > devices*(1+1e-9) {
 			return nil, &kind.InfeasibleError{Constraint: "running", Reason: fmt.Sprintf("it carries %s of the rates", kind.FormatPercent(devices/b.deviceTime))}
 		}
@@ -139,7 +140,7 @@ func (r *runningWorkflows) outcome(ctx context.Context) (*kind.Outcome, error) {
 	}
 	placer := &placer{problem: w, modelBytes: modelBytes(w), placement: newPlacement(w, b)}
 	placer.placement.heldServices = r.startContents(b, placer)
-	placer.placement.servedBound = sumOf(placer.placement.totalTime)
+	placer.placement.servedBound = lists.Total(placer.placement.totalTime)
 	if err := placer.measureServed(ctx); err != nil {
 		return nil, err
 	}
@@ -176,7 +177,7 @@ func (r *runningWorkflows) startContents(b *chosenBatches, placer *placer) (held
 // placements with these. If the program is too large, all of the time counts.
 func (r *placer) measureServed(ctx context.Context) error {
 	p := r.placement
-	p.servedTime = sumOf(p.totalTime)
+	p.servedTime = lists.Total(p.totalTime)
 	if len(p.kindOf)*len(r.problem.services) > maxPlacementSize {
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"inferplan/planner/gear/cascades"
 	"inferplan/planner/gear/placement"
 	"inferplan/planner/gear/planspace"
+	"inferplan/planner/lists"
 	"inferplan/solver/pareto"
 )
 
@@ -70,10 +71,7 @@ func PoolDevices(ctx context.Context, p *cascades.Problem, inTime, lax *planspac
 	// sampleCosts returns the cost of a sample of each model where it is cheapest, in the batches of a space.
 	sampleCosts := func(space *planspace.Space) []float64 {
 		layout := placement.FluidLayout(space)
-		groupPrices := make([]float64, len(layout.DeviceGroups))
-		for c := range groupPrices {
-			groupPrices[c] = devicePrice[layout.DeviceGroups[c].Kind]
-		}
+		groupPrices := lists.Filled(len(layout.DeviceGroups), func(c int) float64 { return devicePrice[layout.DeviceGroups[c].Kind] })
 		return layout.CheapestCosts(groupPrices, nicPrice)
 	}
 	return &PooledDevices{problem: p, cascades: lax.Cascades, minLateShares: lax.MinLateShares, deviceScale: 1, devicePrice: devicePrice, nicPrice: nicPrice, inTimeCost: sampleCosts(inTime), anyTimeCost: sampleCosts(lax)}, nil

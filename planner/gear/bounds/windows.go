@@ -3,7 +3,7 @@ package bounds
 import (
 	"math"
 
-	"inferplan/planner/gear/cascades"
+	"inferplan/planner/lists"
 )
 
 // maxWindows limits the windows that measured rates are cut into. Of more seconds, several form one window.
@@ -27,7 +27,7 @@ func (p *PooledDevices) MeasuredBound() float64 {
 	windowSeconds := (len(p.problem.MeasuredRates) + maxWindows - 1) / maxWindows // of a basic window, for at most maxWindows of them
 	cumulativeRequests := []float64{0}                                            // requests that arrived until the end of each basic window
 	for second := 0; second < len(p.problem.MeasuredRates); second += windowSeconds {
-		cumulativeRequests = append(cumulativeRequests, cumulativeRequests[len(cumulativeRequests)-1]+cascades.Sum(p.problem.MeasuredRates[second:min(second+windowSeconds, len(p.problem.MeasuredRates))]))
+		cumulativeRequests = append(cumulativeRequests, cumulativeRequests[len(cumulativeRequests)-1]+lists.Total(p.problem.MeasuredRates[second:min(second+windowSeconds, len(p.problem.MeasuredRates))]))
 	}
 
 	// For each price find the cut into windows of the least sum, by dynamic programming over their ends. bestUntil has, by end of

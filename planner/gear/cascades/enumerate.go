@@ -1,6 +1,7 @@
 package cascades
 
 import (
+	"inferplan/planner/lists"
 	"inferplan/policy/gear"
 )
 
@@ -59,10 +60,7 @@ func Enumerate(s *Samples, grid int, usable []bool) []Cascade {
 		enumeration.belowLevel = append(enumeration.belowLevel, make([]int32, grid+1))
 		enumeration.correctBelow = append(enumeration.correctBelow, make([]int32, grid+1))
 	}
-	allSamples := make([]int32, s.N)
-	for i := range allSamples {
-		allSamples[i] = int32(i)
-	}
+	allSamples := lists.Filled(s.N, func(i int) int32 { return int32(i) })
 	for firstModel := range models {
 		enumeration.visitPrefix(firstModel, 0, allSamples, 0)
 	}

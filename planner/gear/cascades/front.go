@@ -3,6 +3,7 @@ package cascades
 import (
 	"context"
 
+	"inferplan/planner/lists"
 	"inferplan/solver/pareto"
 )
 
@@ -59,20 +60,12 @@ func pruneCascades(ctx context.Context, list []Cascade, models int) ([]Cascade, 
 
 // selectCascades returns the cascades at some indexes.
 func selectCascades(list []Cascade, indexes []int) []Cascade {
-	selected := make([]Cascade, len(indexes))
-	for n, i := range indexes {
-		selected[n] = list[i]
-	}
-	return selected
+	return lists.Filled(len(indexes), func(n int) Cascade { return list[indexes[n]] })
 }
 
 // correctCounts returns how many samples each cascade answers correctly.
 func correctCounts(list []Cascade) []int32 {
-	counts := make([]int32, len(list))
-	for i := range list {
-		counts[i] = list[i].CorrectCount
-	}
-	return counts
+	return lists.Filled(len(list), func(i int) int32 { return list[i].CorrectCount })
 }
 
 // ParetoFront returns the indexes of the cascades on the Pareto front by rising cost and accuracy. Of equal ones

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 )
 
 // DevicePrices returns, by pool, the price of one device for an objective that is minimised: USD per hour, watts, or 1 for
@@ -31,12 +32,9 @@ func (r *Resolved) DevicePrices() ([]float64, error) {
 // floorsFromMinLoad reports whether all floors (least rates of models) come from --min-load alone, and none
 // from the workload.
 func (r *Resolved) floorsFromMinLoad() bool {
-	for d := range r.models {
-		if r.models[d].workload.MinRPS > r.Input.Values.Number("min-load")*r.models[d].weight {
-			return false
-		}
-	}
-	return true
+	return !lists.Contains(len(r.models), func(d int) bool {
+		return r.models[d].workload.MinRPS > r.Input.Values.Number("min-load")*r.models[d].weight
+	})
 }
 
 // ExplainError completes a *kind.InfeasibleError of the search: it notes whether all floors (least rates of models) come

@@ -3,6 +3,7 @@ package placement
 import (
 	"slices"
 
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/templates"
 	"inferplan/planner/stages"
@@ -62,11 +63,8 @@ func NewRunningState(p *problem.Problem, plan *problem.RunningPlan, add func(*st
 				isPlannable = false
 				continue
 			}
-			n := 0
 			content := Content{running.Network, stage.FirstBlock, stage.EndBlock, stage.Pool, stage.Share}
-			for _, run := range running.Placement[si] {
-				n += state.heldByDevice.addRun(content, run)
-			}
+			n := lists.Sum(len(running.Placement[si]), func(i int) int { return state.heldByDevice.addRun(content, running.Placement[si][i]) })
 			state.RunningReplicas[content] += n
 			if running.Model >= 0 {
 				state.ReplicasByModel[running.Model][content] += n

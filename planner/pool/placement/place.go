@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/templates"
 )
@@ -222,9 +223,7 @@ func packPieces(pieces []replicaPiece) []deviceBin {
 	for _, piece := range pieces {
 		partsPerDevice = problem.CommonParts(partsPerDevice, piece.share)
 	}
-	for _, single := range singles {
-		neededParts += partsPerDevice / single.share
-	}
+	neededParts += lists.Sum(len(singles), func(i int) int { return partsPerDevice / singles[i].share })
 
 	// Try as many bins as the sum of the parts fills, then one more each time that the search fails or its steps run out.
 	openBins := make([]deviceBin, (neededParts+partsPerDevice-1)/partsPerDevice)

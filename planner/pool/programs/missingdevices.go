@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/relaxation"
 	"inferplan/solver/milp"
 )
@@ -44,11 +45,7 @@ func MissingDevices(ctx context.Context, solver milp.Solver, choice *relaxation.
 	if err != nil || !sol.Feasible() {
 		return nil
 	}
-	missing := make([]int, len(addedVars))
-	for k, v := range addedVars {
-		missing[k] = sol.Int(v)
-	}
-	return missing
+	return lists.Filled(len(addedVars), func(k int) int { return sol.Int(addedVars[k]) })
 }
 
 // singleReplicaUses returns, by model, its uses: the different numbers of devices of each pool that an allowed template

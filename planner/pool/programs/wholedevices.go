@@ -3,6 +3,7 @@ package programs
 import (
 	"fmt"
 
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/templates"
 	"inferplan/solver/milp"
 )
@@ -20,10 +21,7 @@ func NewWholeDevices(c *templates.Catalogue, templates []int, maxValue float64) 
 	// Rows: the whole devices of a pool that models take are at most its count; the rate of each model is at least θ; and
 	// the devices that its templates take of a pool are at most its whole ones there.
 	var rateRows []milp.Row
-	poolRows := make([]milp.Row, len(p.Pools))
-	for k := range p.Pools {
-		poolRows[k] = m.AddLE("", float64(p.Pools[k].Count))
-	}
+	poolRows := lists.Filled(len(p.Pools), func(k int) milp.Row { return m.AddLE("", float64(p.Pools[k].Count)) })
 	takenRows := make([][]milp.Row, len(p.Models))
 	for d := range p.Models {
 		rateRows = append(rateRows, m.AddGE("", 0, milp.Term{Var: theta, Coef: -1}))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/templates"
 	"inferplan/solver/milp"
 )
@@ -17,10 +18,7 @@ func ConflictingFloors(ctx context.Context, solver milp.Solver, catalogue *templ
 	if err != nil {
 		return nil
 	}
-	for _, limit := range limits {
-		conflict = append(conflict, program.limitName(limit))
-	}
-	return conflict
+	return lists.Map(len(limits), func(i int) string { return program.limitName(limits[i]) })
 }
 
 // mostServingTemplates returns the indexes of the templates that may be used under one wait choice (bounds on how long

@@ -3,6 +3,7 @@ package running
 import (
 	"math"
 
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/problem"
 )
 
@@ -80,11 +81,7 @@ func risesTo(pipelines []problem.Pipeline, carried, weights []float64, times []m
 
 // carriedAlone returns the rate that the replicas of a pipeline carry if nothing else runs.
 func carriedAlone(q *problem.Pipeline) float64 {
-	rps := math.Inf(1)
-	for i := range q.Stages {
-		rps = min(rps, q.Stages[i].Rate*float64(q.Replicas[i]))
-	}
-	return rps
+	return lists.Min(math.Inf(1), len(q.Stages), func(i int) float64 { return q.Stages[i].Rate * float64(q.Replicas[i]) })
 }
 
 // turnTimes returns the time in seconds that a request of a pipeline takes of each device on which its stages take

@@ -86,9 +86,6 @@ func (a *adoption) checkMeasured(t *stages.Template) error {
 
 // kindsOf returns the device kinds of a template's stages, for messages.
 func (a *adoption) kindsOf(t *stages.Template) string {
-	var kinds []string
-	for i := range t.Stages {
-		kinds = append(kinds, a.resolved.Problem.Pools[t.Stages[i].Pool].Kind)
-	}
+	kinds := lists.Map(len(t.Stages), func(i int) string { return a.resolved.Problem.Pools[t.Stages[i].Pool].Kind })
 	return document.List(kinds)
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/problem"
 )
 
@@ -14,9 +15,7 @@ func modelsThatWait(p *problem.Problem, pipelines []problem.Pipeline) []int {
 	for i := range pipelines {
 		q := &pipelines[i]
 		latency := q.Latency
-		for si := range q.Stages {
-			latency += longestTurn(p, pipelines, i, si)
-		}
+		latency += lists.Sum(len(q.Stages), func(si int) time.Duration { return longestTurn(p, pipelines, i, si) })
 		if latency > p.Models[q.Model].Budget(q.Batch) && !slices.Contains(models, q.Model) {
 			models = append(models, q.Model)
 		}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"math"
 	"slices"
+
+	"inferplan/planner/lists"
 )
 
 // HighestGoodput returns the layout (pools of instances, on all devices) with which the most requests per second are in time, of the
@@ -40,11 +42,7 @@ func (p *Search) HighestGoodput(ctx context.Context, o SearchOptions, onBetter f
 
 // goodput returns the requests per second that are in time: the rates by the shares that a score shows.
 func (p *Trials) goodput(s *Score) float64 {
-	sum := 0.0
-	for i := range p.problem.Items {
-		sum += p.problem.Items[i].RPS * s.ByItem[i].Attainment()
-	}
-	return sum
+	return lists.Sum(len(p.problem.Items), func(i int) float64 { return p.problem.Items[i].RPS * s.ByItem[i].Attainment() })
 }
 
 // searchAllDevices gives all devices to the pools of each structure (which items, classes of requests for a model, share a pool), and
@@ -69,10 +67,7 @@ func (p *Search) assignAllDevices(s Structure) (*Layout, error) {
 		return nil, err
 	}
 	capacity := make([]float64, len(layout.Pools)) // by pool: the part of its work that its instances do
-	kinds := make([]int, len(p.Problem.Kinds))
-	for k := range kinds {
-		kinds[k] = k
-	}
+	kinds := lists.Indexes(len(p.Problem.Kinds))
 	slices.SortStableFunc(kinds, func(a, b int) int { // those that run the fewest models first
 		return cmp.Compare(runnableModels(p.Problem, a), runnableModels(p.Problem, b))
 	})
@@ -128,13 +123,7 @@ func (p *Search) assignAllDevices(s Structure) (*Layout, error) {
 
 // runnableModels returns the number of models that a kind runs.
 func runnableModels(p *Problem, kind int) int {
-	n := 0
-	for m := range p.Models {
-		if p.Models[m].ByKind[kind] != nil {
-			n++
-		}
-	}
-	return n
+	return lists.Count(len(p.Models), func(m int) bool { return p.Models[m].ByKind[kind] != nil })
 }
 
 // withRates returns a new search on a copy of the problem with all rates multiplied by a factor, to find the highest rates that a layout

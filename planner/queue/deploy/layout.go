@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"inferplan/planner/lists"
 )
 
 // Layout is a set of pools that share nothing.
@@ -21,11 +23,7 @@ type Pool struct {
 
 // InstanceCount returns the number of servers of the pool.
 func (x *Pool) InstanceCount() int {
-	n := 0
-	for _, c := range x.Counts {
-		n += c
-	}
-	return n
+	return lists.Total(x.Counts)
 }
 
 // cacheKey returns a text that two pools share only if a simulation of them has the same outcome: the same items, instances and caps.
@@ -47,18 +45,14 @@ func (x *Pool) cacheKey(p *Problem) string {
 // clone returns a pool whose counts and caps can change without changing the original.
 func (x *Pool) clone() Pool {
 	y := Pool{Items: x.Items, Counts: slices.Clone(x.Counts), ClassCaps: slices.Clone(x.ClassCaps)}
-	for _, c := range x.Caps {
-		y.Caps = append(y.Caps, slices.Clone(c))
-	}
+	y.Caps = lists.Map(len(x.Caps), func(i int) []int { return slices.Clone(x.Caps[i]) })
 	return y
 }
 
 // clone returns a layout whose pools can change without changing the original.
 func (l *Layout) clone() *Layout {
 	copied := &Layout{}
-	for i := range l.Pools {
-		copied.Pools = append(copied.Pools, l.Pools[i].clone())
-	}
+	copied.Pools = lists.Map(len(l.Pools), func(i int) Pool { return l.Pools[i].clone() })
 	return copied
 }
 
@@ -75,11 +69,7 @@ func (l *Layout) Price(p *Problem) float64 {
 
 // ServerCount returns the number of servers of a kind.
 func (l *Layout) ServerCount(kind int) int {
-	n := 0
-	for i := range l.Pools {
-		n += l.Pools[i].Counts[kind]
-	}
-	return n
+	return lists.Sum(len(l.Pools), func(i int) int { return l.Pools[i].Counts[kind] })
 }
 
 // remainingServers returns how many more servers of a kind the layout's free devices allow. Kinds that take their devices from the same

@@ -11,6 +11,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 )
 
 // sequenceCaps are the numbers of concurrent sequences that instances choose from.
@@ -107,10 +108,7 @@ func (r *resolver) resolveModels() error {
 			requested[name] = requested[name] || shares[i] > 0
 		}
 	}
-	var knownModels []string
-	for i := range r.input.Profile.LLMs {
-		knownModels = append(knownModels, r.input.Profile.LLMs[i].Model)
-	}
+	knownModels := lists.Map(len(r.input.Profile.LLMs), func(i int) string { return r.input.Profile.LLMs[i].Model })
 
 	// Find each model in the profile, and leave out those without a class.
 	for i, name := range r.llm.Models {
@@ -382,9 +380,7 @@ func (r *resolver) newSearches() ([]*Search, error) {
 		}
 		var longer [][]int
 		for _, prefix := range choices {
-			for _, tp := range sizes {
-				longer = append(longer, append(slices.Clone(prefix), tp))
-			}
+			longer = append(longer, lists.Map(len(sizes), func(i int) []int { return append(slices.Clone(prefix), sizes[i]) })...)
 		}
 		choices = longer
 	}

@@ -11,6 +11,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/planner/lists"
 	"inferplan/sim"
 )
 
@@ -164,11 +165,7 @@ func (p *Trials) busyShare(x *Pool) (float64, error) {
 
 // AllItems returns all items of the problem.
 func (p *Problem) AllItems() []int {
-	items := make([]int, len(p.Items))
-	for i := range items {
-		items[i] = i
-	}
-	return items
+	return lists.Indexes(len(p.Items))
 }
 
 // scenario returns the simulator's input for a layout: its plan for some items, under the run-time policy, the random seed, and for how
