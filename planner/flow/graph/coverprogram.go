@@ -46,20 +46,16 @@ func (y *moduleLayout) newCoverProgram(s *planSearch, minimizeShare bool) *cover
 	if minimizeShare {
 		unservedCost = 10
 	}
-	for range y.appOf {
-		x.servedOnce = append(x.servedOnce, x.program.AddEQ("", 1, milp.Term{Var: x.program.AddVar("", 0, 1, unservedCost), Coef: 1}))
-	}
+	x.servedOnce = lists.Map(len(y.appOf), func(int) milp.Row {
+		return x.program.AddEQ("", 1, milp.Term{Var: x.program.AddVar("", 0, 1, unservedCost), Coef: 1})
+	})
 
 	// Limits: one deployment per model, the devices of each pool, the budget of each path, the accuracy of
 	// each application.
 	// The deployments of a model are at most one, in sum.
-	for range p.models {
-		x.deployedOnce = append(x.deployedOnce, x.program.AddLE("", 1))
-	}
-	x.poolCapacity = append(x.poolCapacity, lists.Map(len(p.pools), func(k int) milp.Row { return x.program.AddLE("", float64(p.pools[k].count)) })...)
-	for range y.paths {
-		x.pathBudget = append(x.pathBudget, x.program.AddLE("", 1))
-	}
+	x.deployedOnce = lists.Map(len(p.models), func(int) milp.Row { return x.program.AddLE("", 1) })
+	x.poolCapacity = lists.Map(len(p.pools), func(k int) milp.Row { return x.program.AddLE("", float64(p.pools[k].count)) })
+	x.pathBudget = lists.Map(len(y.paths), func(int) milp.Row { return x.program.AddLE("", 1) })
 	for a := range p.apps {
 		row := milp.Row(-1)
 		if p.apps[a].accuracyFloor > 0 {

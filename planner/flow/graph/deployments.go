@@ -70,9 +70,7 @@ func (p *problem) moduleLayout() *moduleLayout {
 	firstModule := make([]int, len(p.apps))
 	for a := range p.apps {
 		firstModule[a] = len(layout.appOf)
-		for range p.apps[a].modules {
-			layout.appOf = append(layout.appOf, a)
-		}
+		layout.appOf = append(layout.appOf, slices.Repeat([]int{a}, len(p.apps[a].modules))...)
 	}
 	if len(layout.appOf) > maxModules {
 		return nil

@@ -129,9 +129,7 @@ type solution struct {
 // newSolution returns a solution in which no model is deployed, and every module has its first choice.
 func (p *problem) newSolution() *solution {
 	s := &solution{level: slices.Repeat([]int{-1}, len(p.models))}
-	for range p.models {
-		s.devices = append(s.devices, make([]int, len(p.pools)))
-	}
+	s.devices = lists.Map(len(p.models), func(int) []int { return make([]int, len(p.pools)) })
 	s.choice = lists.Map(len(p.apps), func(a int) []int { return make([]int, len(p.apps[a].modules)) })
 	return s
 }

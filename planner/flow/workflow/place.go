@@ -81,9 +81,7 @@ func newPlacement(w *workflowProblem, b *chosenBatches) *placement {
 		factor, _ = b.rateFactor()
 	}
 	for k, n := range b.counts {
-		for range n {
-			p.kindOf = append(p.kindOf, k)
-		}
+		p.kindOf = append(p.kindOf, slices.Repeat([]int{k}, n)...)
 	}
 	for s := range w.services {
 		timeValue := make([]float64, len(w.pools))

@@ -17,9 +17,7 @@ func lowerPromise(result *kind.Result, parts []float64) {
 	plan := result.Plan
 	section := formats.PoolOf(plan)
 	if section.Headroom == nil {
-		for range section.Models {
-			section.Headroom = append(section.Headroom, formats.Headroom{Margin: plan.Options.Number("margin"), Utilisation: 1})
-		}
+		section.Headroom = slices.Repeat([]formats.Headroom{{Margin: plan.Options.Number("margin"), Utilisation: 1}}, len(section.Models))
 	}
 	oldValue := plan.Objective.Value
 

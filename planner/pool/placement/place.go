@@ -256,9 +256,7 @@ func splitPieces(pieces []replicaPiece) (wholeDevices []deviceBin, singles []rep
 		for range piece.replicas / replicasPerDevice {
 			wholeDevices = append(wholeDevices, deviceBin{freeParts: 0, pieces: []replicaPiece{deviceFill}})
 		}
-		for range piece.replicas % replicasPerDevice {
-			singles = append(singles, single)
-		}
+		singles = append(singles, slices.Repeat([]replicaPiece{single}, piece.replicas%replicasPerDevice)...)
 	}
 	slices.SortStableFunc(singles, func(a, b replicaPiece) int { return cmp.Compare(a.share, b.share) })
 	return wholeDevices, singles
@@ -312,3 +310,6 @@ func mergePieces(pieces []replicaPiece) []replicaPiece {
 	}
 	return merged
 }
+
+// SlotKey names a slot: the replicas that may share whole devices under the slot rule.
+type SlotKey struct{ Model, Stage, Pool int }
