@@ -20,16 +20,15 @@
 //
 // Order of reading:
 //
-//	kinds.go     the table of methods
+//	kinds.go     the table of methods, and what changed between two plans
 //	options.go   what the caller may choose, checked before any work
 //	solve.go     Solve, the only driver
 //	nearest.go   the nearest problem that has a plan, found by solving again
 //	measured.go  warnings about rates that rest on loose measurements
 //	local.go     the documents that are assumed if none are given
-//	diff.go      what changed between two plans
 //
 // Sub-packages: kind (the contract of a method), stages (what can be cut into stages), pool,
 // gear, flow and queue (the methods), moves (what changes on the
 // devices that run), recompute (a plan from first principles), check (is a
-// plan still true?) and explain (text for people).
+// plan still true?), explain (text for people) and lists (sums and lists).
 package planner

@@ -3,6 +3,8 @@ package planner
 import (
 	"slices"
 
+	"inferplan/formats"
+	"inferplan/formats/diff"
 	"inferplan/formats/document"
 	"inferplan/planner/flow"
 	"inferplan/planner/gear"
@@ -39,4 +41,16 @@ func kindsWhere(condition func(m *kind.Method) bool) []string {
 // kindsWithOption lists the kinds that have an option.
 func kindsWithOption(name string) []string {
 	return kindsWhere(func(m *kind.Method) bool { return document.NewValues(m.Options()).Has(name) })
+}
+
+// Diff returns what changed from plan a to plan b. The parts that all plans have are compared by formats/diff; the
+// sections of a kind of plan (pool, gear, flow, queue) by the methods of both plans' kinds.
+func Diff(a, b *formats.Plan) *diff.Result {
+	return diff.Plans(a, b, func(a, b *formats.Plan, r *diff.Recorder) {
+		for _, m := range methods {
+			if (m.Kind == a.Kind || m.Kind == b.Kind) && m.Diff != nil {
+				m.Diff(a, b, r)
+			}
+		}
+	})
 }

@@ -248,7 +248,7 @@ const solverNoise = 1e-7
 // solver's noise keeps its time and gets the final value. A reported value that is better than the final one by more is
 // left out, as no plan has it. Plans after it are still only listed if they were reported to be better.
 func mergeIncumbents(plans []intermediatePlan, outcome *kind.Outcome, cpu time.Duration) []Incumbent {
-	isBetter := func(a, b float64) bool { return a != b && (a > b) == (outcome.Sense == milp.Maximize) }
+	isBetter := func(a, b float64) bool { return kind.IsBetter(outcome.Sense, a, b) }
 	final := outcome.Objective
 	var incumbents []Incumbent
 	bestReported, isFirst := 0.0, true

@@ -11,6 +11,7 @@ import (
 	"inferplan/formats/arrivals"
 	"inferplan/formats/document"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/sim"
 )
 
@@ -54,15 +55,10 @@ const (
 // are needed if a model has a small part of the plan's rate. shares holds, by model, the share of requests that must
 // be in time.
 func runRequests(plan *formats.Plan, shares []float64) float64 {
-	served, total, requests := plan.ServedModels(), 0.0, float64(requestsPerRun)
-	for i := range served {
-		total += served[i].RPS
-	}
+	served, requests := plan.ServedModels(), float64(requestsPerRun)
+	total := lists.Sum(len(served), func(i int) float64 { return served[i].RPS })
 	for _, models := range plan.AttainmentGroups() {
-		rps := 0.0
-		for _, i := range models {
-			rps += served[i].RPS
-		}
+		rps := lists.Sum(len(models), func(i int) float64 { return served[models[i]].RPS })
 		lateShare := (1 - shares[models[0]]) * rps / total // part of all requests that these models may have late
 		if lateShare > 0 {
 			requests = max(requests, lateRequests/lateShare)

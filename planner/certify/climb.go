@@ -9,6 +9,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/seeded"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/sim"
 	"inferplan/solver/stoch"
 )
@@ -68,10 +69,7 @@ func (t *Test) confirmWith(ctx context.Context, loads []float64, runsPerLook int
 
 // scenarioAt returns the scenario with each model at a load, in multiples of its promised rate.
 func (t *Test) scenarioAt(loads []float64) *sim.Scenario {
-	var rates []float64
-	for i, load := range loads {
-		rates = append(rates, t.Scenario.Tables.Models[i].RPS*load)
-	}
+	rates := lists.Map(len(loads), func(i int) float64 { return t.Scenario.Tables.Models[i].RPS * loads[i] })
 	return t.Scenario.AtRates(rates, t.maxDuration)
 }
 
@@ -202,11 +200,7 @@ func (c *LoadClimb) startSearch() {
 // loadsOf returns the loads that have the given numbers in the grid, each at most what the model's replicas carry
 // without queueing.
 func (c *LoadClimb) loadsOf(numbers []int) []float64 {
-	loads := make([]float64, len(numbers))
-	for i, n := range numbers {
-		loads[i] = min(grid.Load(n), c.MaxLoads[i])
-	}
-	return loads
+	return lists.Filled(len(numbers), func(i int) float64 { return min(grid.Load(numbers[i]), c.MaxLoads[i]) })
 }
 
 // advance chooses the next candidates, as numbers in the grid of loads, after a test of the current ones. failed

@@ -13,9 +13,8 @@
 // Order of reading:
 //
 //	certify.go  the test of a plan: how long, how many runs, which arrivals; the certificate
-//	budget.go   how many requests a search and its tests may simulate
 //	climb.go    the sequential test, and the highest loads that pass it
 //	confirm.go  repeated planning until the test confirms the rates
-//	grid.go     the order in which settings of a plan are tried
+//	grid.go     the order in which settings of a plan are tried, and how many requests a search and its tests may simulate
 //	state.go    the value and the bound of a plan that passed
 package certify

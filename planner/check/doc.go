@@ -18,8 +18,7 @@
 //	metrics.go    the figures that are compared, each with a tolerance
 //	noise.go      how much of a difference is chance: half widths, runs, several profiles
 //	recut.go      profiles that cut models at other tensors
-//	busy.go       profiles of a busy machine: CPU times
-//	steady.go     times relative to how fast the machine was
+//	steady.go     times relative to how fast the machine was, and CPU times of a busy machine
 //	untested.go   plans with tested rates against plans with untested ones
 //	text.go       the reasons of a verdict, for people
 package check

@@ -8,6 +8,7 @@ import (
 
 	"inferplan/formats/document"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/planner/recompute"
 )
 
@@ -47,10 +48,7 @@ type Tolerances map[string]float64
 // number without the percent sign is refused, because it could mean a share or a percentage; 0 needs no sign.
 func ParseTolerances(text string) (Tolerances, error) {
 	tolerances := Tolerances{}
-	var names []string
-	for _, m := range metrics {
-		names = append(names, m.Name)
-	}
+	names := lists.Map(len(metrics), func(i int) string { return metrics[i].Name })
 	for part := range strings.SplitSeq(text, ",") {
 		part = strings.TrimSpace(part)
 		if part == "" {

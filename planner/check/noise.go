@@ -11,6 +11,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/planner/recompute"
 )
 
@@ -133,10 +134,7 @@ func (n *chanceModel) significance(promised, current []float64, worse float64) (
 
 // meanBatchSizes returns the mean number of batch sizes that a profile has for a model.
 func meanBatchSizes(p *formats.Profile) float64 {
-	count := 0
-	for i := range p.Models {
-		count += len(p.Models[i].Measurements)
-	}
+	count := lists.Sum(len(p.Models), func(i int) int { return len(p.Models[i].Measurements) })
 	return max(1, float64(count)/float64(max(1, len(p.Models))))
 }
 

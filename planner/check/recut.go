@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/planner/lists"
 )
 
 // withCutsOf returns profile p with its models cut into the same blocks as in target, so that their blocks can be compared, and the names
@@ -46,10 +47,8 @@ func measurementsAs(m, other *formats.ProfileModel) (measurements []formats.Meas
 		wallFactor := float64(current.WholeModel.WallUS) / float64(reference.WholeModel.WallUS)
 		cpuFactor := float64(current.WholeModel.CPUUS) / float64(max(reference.WholeModel.CPUUS, 1))
 		scaled := func(l formats.Latency) formats.Latency { return l.Scaled(wallFactor, cpuFactor) }
-		current.Blocks, current.Ranges = nil, nil
-		for _, l := range reference.Blocks {
-			current.Blocks = append(current.Blocks, scaled(l))
-		}
+		current.Ranges = nil
+		current.Blocks = lists.Map(len(reference.Blocks), func(i int) formats.Latency { return scaled(reference.Blocks[i]) })
 		for _, r := range reference.Ranges {
 			current.Ranges = append(current.Ranges, formats.RangeLatency{Blocks: r.Blocks, Latency: scaled(r.Latency)})
 		}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"inferplan/planner/lists"
 )
 
 // maxListedBlocks is the number of slower blocks of a model that are listed. More are summarised.
@@ -12,15 +14,10 @@ const maxListedBlocks = 3
 // Explanation returns the reasons of the verdict, one per line: what does not hold, what became slower,
 // what to do about it, and notes.
 func (r *Result) Explanation() []string {
-	var lines []string
-	for _, f := range r.Findings {
-		lines = append(lines, f.String())
-	}
+	lines := lists.Map(len(r.Findings), func(i int) string { return r.Findings[i].String() })
 	lines = append(lines, r.slowerBlocks()...)
 	lines = append(lines, r.Advice...)
-	for _, n := range r.Notes {
-		lines = append(lines, "note: "+n)
-	}
+	lines = append(lines, lists.Map(len(r.Notes), func(i int) string { return "note: " + r.Notes[i] })...)
 	return lines
 }
 
@@ -47,9 +44,7 @@ func (r *Result) slowerBlocks() []string {
 	for _, p := range order {
 		list := blocksByPlace[p] // the slowest first
 		if len(list) <= maxListedBlocks {
-			for _, b := range list {
-				lines = append(lines, "slower: "+b.String())
-			}
+			lines = append(lines, lists.Map(len(list), func(i int) string { return "slower: " + list[i].String() })...)
 			continue
 		}
 		smallest := slices.MinFunc(list, func(a, b *BlockChange) int { return cmp.Compare(a.Change, b.Change) })

@@ -8,6 +8,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/planner/flow/workflow"
+	"inferplan/planner/lists"
 )
 
 // modelNeeds says how much of the devices the models of a plan need. Divisions of the devices between model
@@ -86,10 +87,9 @@ func sameModels(a, b []workflow.ModelGroup) bool {
 // device after another goes to the group with the least devices / need. A pool that no group needs is left out. If some group gets no
 // device at all, it returns nil.
 func (needs *modelNeeds) apportionDevices(sets [][]string) []workflow.ModelGroup {
-	var groups []workflow.ModelGroup
-	for _, set := range sets {
-		groups = append(groups, workflow.ModelGroup{Models: set, Devices: make([]int, len(needs.pools))})
-	}
+	groups := lists.Map(len(sets), func(i int) workflow.ModelGroup {
+		return workflow.ModelGroup{Models: sets[i], Devices: make([]int, len(needs.pools))}
+	})
 	for k := range needs.pools {
 		for range needs.pools[k].Count {
 			if neediest := needs.neediestGroup(groups, k); neediest >= 0 {
@@ -121,10 +121,7 @@ func (needs *modelNeeds) neediestGroup(groups []workflow.ModelGroup, pool int) i
 
 // groupNeed returns how much the models of a group need of a pool, in devices.
 func (needs *modelNeeds) groupNeed(g *workflow.ModelGroup, pool int) (need float64) {
-	for _, name := range g.Models {
-		need += needs.devicesNeeded[name][pool]
-	}
-	return need
+	return lists.Sum(len(g.Models), func(i int) float64 { return needs.devicesNeeded[g.Models[i]][pool] })
 }
 
 // neighbours returns the divisions of the devices in which one device has moved from one group of models to another that needs its pool,

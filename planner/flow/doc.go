@@ -26,7 +26,7 @@
 //	method.go    the entry of package planner: which room plans, certifies and explains
 //	tune.go      the search by simulation for the margin, and the test of what a plan promises
 //	division.go  the search by simulation for devices for groups of models
-//	loosen.go    a workload that asks for less, to find what is nearest
+//	workload.go  a workload that asks for less, to find what is nearest, or for what a served plan got
 //
 // Language models that workflows ask for stand among the profile's models as if they had been measured in
 // batches (policy/flow, WithLanguageModels). docs/methods/flow.md has the programs and what is proven.

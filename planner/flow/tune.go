@@ -17,6 +17,7 @@ import (
 	"inferplan/planner/flow/terms"
 	"inferplan/planner/flow/workflow"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/sim"
 	"inferplan/solver/milp"
 )
@@ -323,10 +324,7 @@ func (t *tuner) sustainedRunning() float64 {
 // keepsRunning reports whether the value of the plan that runs is within the option gap of that of the best plan, so that
 // nothing need move.
 func (t *tuner) keepsRunning(value, best float64) bool {
-	sense := milp.Minimize
-	if t.p.Values.Word("objective") == "throughput" {
-		sense = milp.Maximize
-	}
+	sense := kind.SenseOf(t.p.Values.Word("objective"))
 	return t.running != nil && value > 0 && milp.RelativeGap(sense, value, best) <= t.p.Values.Number("gap")
 }
 
@@ -429,9 +427,7 @@ func (t *tuner) largestBatch() int {
 	for _, tried := range t.attempts {
 		if tried.setting.maxBatch == t.p.Values.WholeNumber("max-batch") {
 			for _, d := range tried.result.Plan.Deployment {
-				for _, l := range d.Pipelines {
-					largest = max(largest, l.Batch)
-				}
+				largest = lists.Max(largest, len(d.Pipelines), func(i int) int { return d.Pipelines[i].Batch })
 			}
 		}
 	}
@@ -697,10 +693,7 @@ func (t *tuner) newSizing(ctx context.Context, starts []*attempt) (*graph.Sizing
 	if formats.FlowOf(starts[0].result.Plan).Workflow() {
 		return nil, nil
 	}
-	var plans []*formats.Plan
-	for _, start := range starts {
-		plans = append(plans, start.result.Plan)
-	}
+	plans := lists.Map(len(starts), func(i int) *formats.Plan { return starts[i].result.Plan })
 
 	// A hint is a first look at a plan, in one run.
 	return graph.NewSizing(t.p, plans, true, func(plan *formats.Plan, hint bool) (float64, error) {
@@ -724,11 +717,7 @@ func (t *tuner) attainmentSurplus(ctx context.Context, plan *formats.Plan, reque
 	if err != nil {
 		return 0, fmt.Errorf("simulating a plan: %w", err)
 	}
-	minSurplus := 1.0
-	for i := range result.Report.Models {
-		minSurplus = min(minSurplus, result.Report.Models[i].Attainment-test.Shares[i])
-	}
-	return minSurplus, nil
+	return lists.Min(1.0, len(result.Report.Models), func(i int) float64 { return result.Report.Models[i].Attainment - test.Shares[i] }), nil
 }
 
 // writeBound writes the bound of all plans, and the status of the search that follows from it, into the finished plan. A plan whose full
@@ -743,12 +732,8 @@ func (t *tuner) writeBound(result *kind.Result) {
 		plan.StoppedBy = string(milp.StoppedByWork)
 		result.StoppedBy, result.Status = plan.StoppedBy, kind.StatusOf(milp.StoppedByWork)
 	}
-	sense := milp.Minimize
-	if result.Plan.Objective.Name == "throughput" {
-		sense = milp.Maximize
-	}
 	// This changes confirmed plans only.
-	certify.StateValue(result, sense, t.planBound, t.boundScope, t.p.Values.Number("gap"))
+	certify.StateValue(result, kind.SenseOf(plan.Objective.Name), t.planBound, t.boundScope, t.p.Values.Number("gap"))
 }
 
 // maxReported is the number of attempts that the plan's assumptions list.

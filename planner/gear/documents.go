@@ -219,46 +219,18 @@ func (f *resolvedWorkload) checkObjective() error {
 	}
 	f.objective = requested
 	for i := range f.pools {
-		pool, price := &f.pools[i], f.devicePrice(i)
+		pool := &f.pools[i]
+		price, _ := kind.DevicePrice(f.objective, pool)
 		switch {
 		case price > 0:
-			// The pool has its price.
+			f.problem.Kinds[i].Price = price
 		case f.objective == LeastCost:
 			return f.input.FieldError("cluster", "pools", "no usd_per_hour of "+pool.Device, "its price, for --objective cost", "")
 		default:
 			return f.input.FieldError("cluster", "pools", "no watts of "+pool.Device, "its power, for --objective power", "")
 		}
 	}
-	for k := range f.problem.Kinds {
-		f.problem.Kinds[k].Price = f.devicePrice(k)
-	}
 	return nil
-}
-
-// devicePrice returns the price of a device of a pool under the objective. It is 1 if devices are counted.
-func (f *resolvedWorkload) devicePrice(pool int) float64 {
-	switch f.objective {
-	case LeastCost:
-		return f.pools[pool].USDPerHour
-	case LeastPower:
-		return f.pools[pool].Watts
-	}
-	return 1
-}
-
-// objectiveSense returns whether the objective is maximised or minimised.
-func (f *resolvedWorkload) objectiveSense() milp.Sense {
-	if f.objective == cascades.MostAccurate {
-		return milp.Maximize
-	}
-	return milp.Minimize
-}
-
-// objectiveOf returns the plan's objective with its bound and gap.
-func (f *resolvedWorkload) objectiveOf(plan *trials.Plan) formats.Objective {
-	value, bound := plan.Value, plan.ValueBound
-	gap := max(0, milp.RelativeGap(f.objectiveSense(), value, bound))
-	return formats.Objective{Name: f.objective, Value: value, Bound: &bound, Gap: &gap}
 }
 
 // planOutcome returns a plan as the parts of a plan document: objective with bound and gap, why the search stopped,
@@ -267,7 +239,7 @@ func (f *resolvedWorkload) objectiveOf(plan *trials.Plan) formats.Objective {
 func (f *resolvedWorkload) planOutcome(plan *trials.Plan) *kind.Outcome {
 	p := plan.Problem
 	o := &kind.Outcome{
-		Algorithm: f.input.Values.Word("algorithm"), Values: f.input.Values, Objective: f.objectiveOf(plan), Sense: f.objectiveSense(), StoppedBy: milp.StoppedByWork,
+		Algorithm: f.input.Values.Word("algorithm"), Values: f.input.Values, Objective: kind.BoundedObjective(f.objective, plan.Value, plan.ValueBound), Sense: kind.SenseOf(f.objective), StoppedBy: milp.StoppedByWork,
 		Pools: f.pools, Candidates: plan.CascadeCount,
 	}
 

@@ -9,6 +9,7 @@ import (
 	"inferplan/planner/gear/cascades"
 	"inferplan/planner/gear/trials"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 )
 
 // explain returns lines of text on a plan for the user, as the Explain of Method: its accuracy and bounds, what trials
@@ -56,9 +57,7 @@ func explain(p *formats.Plan) []string {
 		}
 	}
 
-	for i := range g.Gears {
-		lines = append(lines, gearLine(g, &g.Gears[i]))
-	}
+	lines = append(lines, lists.Map(len(g.Gears), func(i int) string { return gearLine(g, &g.Gears[i]) })...)
 	return lines
 }
 
@@ -88,11 +87,7 @@ func gearLine(g *formats.GearPlan, r *formats.Gear) string {
 
 // weightedMean returns the mean of a value of the gears, by their weights.
 func weightedMean(g *formats.GearPlan, value func(r *formats.Gear) float64) float64 {
-	total := 0.0
-	for i := range g.Gears {
-		total += g.Gears[i].Weight * value(&g.Gears[i])
-	}
-	return total
+	return lists.Sum(len(g.Gears), func(i int) float64 { return g.Gears[i].Weight * value(&g.Gears[i]) })
 }
 
 // accuracyLine returns a line on the accuracy of the whole plan, the mean over the ranges of rates by weight: as

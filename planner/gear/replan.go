@@ -39,7 +39,7 @@ func (f *resolvedWorkload) replan(ctx context.Context) (*kind.Outcome, error) {
 
 	// Candidates, by the outcome that each has.
 	plans := map[*kind.Outcome]*foundPlan{}
-	chooser := &moves.Chooser{Sense: f.objectiveSense(), Gap: f.input.Values.Number("gap"), MaxMoved: moves.MaxDevices(f.input, f.pools)}
+	chooser := &moves.Chooser{Sense: kind.SenseOf(f.objective), Gap: f.input.Values.Number("gap"), MaxMoved: moves.MaxDevices(f.input, f.pools)}
 	add := func(found *foundPlan) (moved int, err error) {
 		o := f.planOutcome(found.plan)
 		if err := moves.Renumber(f.input, o); err != nil {
@@ -98,8 +98,8 @@ func (f *resolvedWorkload) replan(ctx context.Context) (*kind.Outcome, error) {
 // are those that hold for any problem.
 func (f *resolvedWorkload) setBounds(running *trials.Plan, bestPlan *foundPlan) {
 	bounds := slices.Repeat([]float64{1}, len(running.Gears))
-	total, isMaximised := 1.0, f.objectiveSense() == milp.Maximize
-	if isMaximised {
+	total, sense := 1.0, kind.SenseOf(f.objective)
+	if sense == milp.Maximize {
 		running.ValueBound = 1
 	}
 	if bestPlan != nil {
@@ -108,9 +108,6 @@ func (f *resolvedWorkload) setBounds(running *trials.Plan, bestPlan *foundPlan) 
 			bounds[i] = bestPlan.plan.Gears[i].Bound
 		}
 	}
-	if running.SetBounds(bounds, total); isMaximised {
-		running.ValueBound = max(running.ValueBound, running.Value)
-	} else {
-		running.ValueBound = min(running.ValueBound, running.Value)
-	}
+	running.SetBounds(bounds, total)
+	running.ValueBound = kind.ValidBound(sense, running.Value, running.ValueBound)
 }

@@ -12,6 +12,7 @@ import (
 	"inferplan/formats/arrivals"
 	"inferplan/formats/document"
 	"inferplan/planner/gear/cascades"
+	"inferplan/planner/lists"
 	"inferplan/planner/stages"
 )
 
@@ -166,9 +167,7 @@ func (f *resolvedWorkload) variantOn(modelProfile *formats.ProfileModel, device 
 		}
 	}
 	if variant.Memory == 0 {
-		for b := range modelProfile.Blocks {
-			variant.Memory += modelProfile.Blocks[b].WeightBytes
-		}
+		variant.Memory += lists.Sum(len(modelProfile.Blocks), func(b int) int64 { return modelProfile.Blocks[b].WeightBytes })
 	}
 	return variant
 }
@@ -200,9 +199,7 @@ func wholeModelCosts(pm *formats.ProfileModel, device string) *stages.ShareCosts
 		if ms.WholeModel != nil {
 			cost.Blocks[0], cost.MeanFactor = ms.WholeModel.WallUS.D(), float64(ms.WholeModel.MeanUS)/float64(max(1, ms.WholeModel.WallUS))
 		} else {
-			for b := range ms.Blocks {
-				cost.Blocks[0] += ms.Blocks[b].WallUS.D()
-			}
+			cost.Blocks[0] += lists.Sum(len(ms.Blocks), func(b int) time.Duration { return ms.Blocks[b].WallUS.D() })
 		}
 		allHaveMeans = allHaveMeans && cost.MeanFactor > 0
 		costs.Batches = append(costs.Batches, cost)

@@ -13,6 +13,7 @@ import (
 	"inferplan/planner/gear/planspace"
 	"inferplan/planner/gear/trials"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/planner/moves"
 )
 
@@ -37,17 +38,12 @@ type runningCascade struct {
 // blocks) counts as one that no device holds, which is stated as an assumption.
 func (f *resolvedWorkload) readRunning() *runningCascade {
 	r := &runningCascade{workload: f, plan: f.input.RunningPlan, section: formats.GearOf(f.input.RunningPlan)}
-	contents := r.plan.HeldByDevice()
-	for k := range f.pools {
-		r.heldByDevice = append(r.heldByDevice, make([]cascades.RunningDevices, f.pools[k].Count))
-		pool := slices.IndexFunc(r.plan.Pools, func(p formats.Pool) bool { return p.Device == f.pools[k].Device })
-		for n := range r.heldByDevice[k] {
+	for k, contents := range moves.HeldByPool(r.plan, f.pools) {
+		r.heldByDevice = append(r.heldByDevice, make([]cascades.RunningDevices, len(contents)))
+		for n, content := range contents {
 			held := &r.heldByDevice[k][n]
 			held.Kind, held.Count = k, 1
-			if pool < 0 || n >= len(contents[pool]) {
-				continue
-			}
-			for _, part := range contents[pool][n] {
+			for _, part := range content {
 				m := f.unchangedModel(part.Model)
 				switch {
 				case m < 0:
@@ -69,9 +65,8 @@ func (f *resolvedWorkload) unchangedModel(name string) int {
 	if m < 0 {
 		return -1
 	}
-	today := f.modelProfiles[m].NewDeployment()
-	running := document.First(f.input.RunningPlan.Deployment, func(d *formats.Deployed) bool { return d.Model == name })
-	if running.NumBlocks == today.NumBlocks && (running.SHA256 == today.SHA256 || running.SHA256 == "" || today.SHA256 == "") {
+	running := moves.WholeModel(document.First(f.input.RunningPlan.Deployment, func(d *formats.Deployed) bool { return d.Model == name }), 1)
+	if moves.IsUnchanged(&running, f.modelProfiles[m], 1) {
 		return m
 	}
 	note := fmt.Sprintf("all of %s is loaded anew: the profile has other blocks or another model file than the plan that runs", name)
@@ -289,7 +284,7 @@ func (r *runningCascade) asPlan(p *cascades.Problem) (plan *trials.Plan, reason 
 			if k := slices.Index(cascade.Models, uint8(m)); k >= 0 {
 				split = g.Stages[k].Split
 			}
-			if planned.Shares[m] = sharesOf(plan, m, replicas[m], split); split != nil && !(cascades.Sum(planned.Shares[m]) > 0) {
+			if planned.Shares[m] = sharesOf(plan, m, replicas[m], split); split != nil && !(lists.Total(planned.Shares[m]) > 0) {
 				return nil, fmt.Sprintf("no device is left that answers with %s in range %d", p.Models[m].Name, i+1)
 			}
 		}
@@ -377,7 +372,7 @@ func sharesOf(plan *trials.Plan, m int, replicas []runningReplica, split []float
 			}
 		}
 	}
-	if cascades.Sum(shares) > 0 {
+	if lists.Total(shares) > 0 {
 		cascades.Normalise(shares)
 	}
 	return shares

@@ -10,6 +10,7 @@ import (
 	"inferplan/planner/gear/cascades"
 	"inferplan/planner/gear/trials"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 )
 
 // usedModels returns the indexes of the models that some gear asks, in the order of the family.
@@ -59,7 +60,7 @@ func meanSampleRate(plan *trials.Plan, p *cascades.Problem, model, firstReplica,
 		weight := (p.RangeWeights[r] + 1/float64(len(p.RangeEdges))) / 2
 		for k, member := range c.Models {
 			if int(member) == model {
-				total += weight * p.RangeEdges[r] * float64(c.ReachCounts[k]) / float64(p.PlanningSamples.N) * cascades.Sum(plan.Gears[r].Shares[model][firstReplica:firstReplica+n])
+				total += weight * p.RangeEdges[r] * float64(c.ReachCounts[k]) / float64(p.PlanningSamples.N) * lists.Total(plan.Gears[r].Shares[model][firstReplica:firstReplica+n])
 			}
 		}
 	}

@@ -19,16 +19,15 @@
 //	method.go      Method: what a kind can do
 //	settings.go    the settings of a certification
 //	problem.go     Problem, SolveRun and Outcome: input and output of a solve
+//	objective.go   sense, bound and prices of an objective
 //	observed.go    what runs and was not planned: the input of Adopt
 //	plan.go        the plan document of an outcome
 //	times.go       by which times its rates are computed, and which were not measured
 //	infeasible.go  InfeasibleError and the nearest feasible problem
-//	relaxation.go  relaxations of a problem, to search for the nearest feasible one
-//	margin.go      the margin of an SLO, and the least SLO that leaves a time
-//	drift.go       the drift of a profile
+//	relaxation.go  relaxations of a problem, to search for the nearest feasible one; the requests that a served plan got
+//	reserves.go    the margin of an SLO, the least SLO that leaves a time, and the drift of a profile
 //	check.go       what the kinds' parts of a check share: findings, figures, today's documents
-//	cuts.go        which cuts the profile does not know, in one line
-//	text.go        figures as people read them
+//	text.go        figures, and which cuts the profile does not know, as people read them
 //
 // The package imports the documents and the names of the solver's outcomes, and nothing else
 // of this module.

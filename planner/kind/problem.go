@@ -2,7 +2,6 @@ package kind
 
 import (
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/formats/modelfile"
+	"inferplan/planner/lists"
 	"inferplan/solver/milp"
 )
 
@@ -78,10 +78,7 @@ func (d *Documents) ModelIndex(name, path string) (index int, err error) {
 	if index >= 0 {
 		return index, nil
 	}
-	var names []string
-	for _, m := range d.Profile.Models {
-		names = append(names, m.Model)
-	}
+	names := lists.Map(len(d.Profile.Models), func(i int) string { return d.Profile.Models[i].Model })
 	return index, d.FieldError("workload", path, fmt.Sprintf("%q", name), "a model of "+d.FileName("profile"), "the profile has "+strings.Join(names, ", "))
 }
 
@@ -283,17 +280,6 @@ func StopReason(gap, requestedGap float64) milp.StoppedBy {
 		return milp.StoppedByGap
 	}
 	return milp.StoppedByWork
-}
-
-// BoundedObjective returns the objective of a plan with its bound and the gap to it. If the bound is NaN, it is not
-// known, and the objective has neither.
-func BoundedObjective(name string, sense milp.Sense, value, bound float64) formats.Objective {
-	o := formats.Objective{Name: name, Value: value}
-	if !math.IsNaN(bound) {
-		gap := milp.RelativeGap(sense, value, bound)
-		o.Bound, o.Gap = &bound, &gap
-	}
-	return o
 }
 
 // Incumbent is an improvement during a solve.

@@ -39,7 +39,7 @@ func (c *Chooser) HasNear(best float64, maxMoved int) bool {
 // equal ones it is the first. Without candidates it returns nil.
 func (c *Chooser) Best() (chosen *kind.Outcome) {
 	isBetter := func(a, b *kind.Outcome) bool {
-		return a.Objective.Value != b.Objective.Value && (a.Objective.Value > b.Objective.Value) == (c.Sense == milp.Maximize)
+		return kind.IsBetter(c.Sense, a.Objective.Value, b.Objective.Value)
 	}
 	var best *kind.Outcome
 	for _, o := range c.candidates {

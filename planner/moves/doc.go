@@ -9,7 +9,7 @@
 //
 // The order in which to read the files:
 //
-//	running.go   what the plan that runs must have in common with the problem
+//	running.go   what the plan that runs must have in common with the problem, and what its devices hold
 //	match.go     the assignment of new contents to devices that run
 //	renumber.go  the numbers, and the moves that remain
 //	choose.go    which of several plans is taken

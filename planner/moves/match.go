@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"inferplan/formats"
+	"inferplan/planner/lists"
 )
 
 // contentClass is the devices that hold the same.
@@ -92,14 +93,8 @@ func (m *matching) assign(wanted, running *contentClass, count int) {
 // coveringFlows returns how many devices of each class of the new plan can have one of each class that runs and holds all
 // that they need: a maximum flow, by augmenting paths over classes.
 func (m *matching) coveringFlows() [][]int {
-	flows := make([][]int, len(m.newClasses))
-	remaining := make([]int, len(m.runningClasses))
-	for j, running := range m.runningClasses {
-		remaining[j] = len(running.devices)
-	}
-	for i := range flows {
-		flows[i] = make([]int, len(m.runningClasses))
-	}
+	remaining := lists.Filled(len(m.runningClasses), func(j int) int { return len(m.runningClasses[j].devices) })
+	flows := lists.Filled(len(m.newClasses), func(int) []int { return make([]int, len(m.runningClasses)) })
 
 	// augment finds a place for one more device of class i: in a class with devices left, or in one from which a device of
 	// another class can go elsewhere.

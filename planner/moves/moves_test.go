@@ -11,6 +11,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 )
 
 // contentOf returns the content of a device that holds the models of a set of bits.
@@ -53,8 +54,8 @@ func TestAssignmentMovesTheFewest(t *testing.T) {
 			runningHeld = append(runningHeld, contentOf(rapid.IntRange(0, 7).Draw(t, "running")))
 		}
 		assigned := slices.Repeat([]int{-1}, n)
-		matchDevices(newHeld, runningHeld, identity(n), assigned)
-		if !slices.Equal(slices.Sorted(slices.Values(assigned)), identity(n)) {
+		matchDevices(newHeld, runningHeld, lists.Indexes(n), assigned)
+		if !slices.Equal(slices.Sorted(slices.Values(assigned)), lists.Indexes(n)) {
 			t.Fatalf("%v is no permutation", assigned)
 		}
 		moves := 0
@@ -69,7 +70,7 @@ func TestAssignmentMovesTheFewest(t *testing.T) {
 
 		// Devices that hold what they held keep their numbers.
 		unchanged := slices.Repeat([]int{-1}, n)
-		if matchDevices(newHeld, newHeld, identity(n), unchanged); !slices.Equal(unchanged, identity(n)) {
+		if matchDevices(newHeld, newHeld, lists.Indexes(n), unchanged); !slices.Equal(unchanged, lists.Indexes(n)) {
 			t.Errorf("%v goes on as %v", newHeld, unchanged)
 		}
 
@@ -79,7 +80,7 @@ func TestAssignmentMovesTheFewest(t *testing.T) {
 		for i, to := range rand.New(rand.NewPCG(1, uint64(n))).Perm(n) {
 			shuffled[to] = newHeld[i]
 		}
-		matchDevices(shuffled, newHeld, identity(n), again)
+		matchDevices(shuffled, newHeld, lists.Indexes(n), again)
 		for i, device := range again {
 			if !newHeld[device].Covers(shuffled[i]) {
 				t.Errorf("%v moves to %v", newHeld, shuffled)

@@ -6,6 +6,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 )
 
 // Renumber gives the devices of a new plan, whose parts are in o, other numbers within their pools, so that few load what
@@ -15,7 +16,7 @@ import (
 // pools stay. If they cannot be paired under the plan's own numbers either, it returns an error and leaves o as it is.
 func Renumber(in *kind.Problem, o *kind.Outcome) error {
 	plan := &formats.Plan{Kind: in.RunningPlan.Kind, Pools: o.Pools, Deployment: o.Deployment, Section: o.Section}
-	newHeld, runningHeld := plan.HeldByDevice(), heldByPool(in.RunningPlan, o.Pools)
+	newHeld, runningHeld := plan.HeldByDevice(), HeldByPool(in.RunningPlan, o.Pools)
 	numbers := make([][]int, len(o.Pools))
 	for k := range o.Pools {
 		numbers[k] = make([]int, len(newHeld[k]))
@@ -27,11 +28,11 @@ func Renumber(in *kind.Problem, o *kind.Outcome) error {
 	// Pools whose chains would be paired otherwise keep their numbers.
 	renumbered, fixed, err := plan.WithDeviceNumbers(numbers)
 	for err != nil {
-		if !slices.ContainsFunc(fixed, func(k int) bool { return !slices.Equal(numbers[k], identity(len(numbers[k]))) }) {
+		if !slices.ContainsFunc(fixed, func(k int) bool { return !slices.Equal(numbers[k], lists.Indexes(len(numbers[k]))) }) {
 			return fmt.Errorf("numbering the devices of the new plan: %w", err)
 		}
 		for _, k := range fixed {
-			numbers[k] = identity(len(numbers[k]))
+			numbers[k] = lists.Indexes(len(numbers[k]))
 		}
 		renumbered, fixed, err = plan.WithDeviceNumbers(numbers)
 	}
@@ -62,20 +63,6 @@ func addMove(r *formats.Replan, move formats.DeviceMove) {
 	r.Moves = append(r.Moves, move)
 }
 
-// heldByPool returns what the devices of some pools hold under a plan that runs, by pool and number. Devices that it does
-// not have hold nothing, and those that the pools no longer have are left out.
-func heldByPool(running *formats.Plan, pools []formats.Pool) [][]formats.DeviceContent {
-	runningHeld := running.HeldByDevice()
-	held := make([][]formats.DeviceContent, len(pools))
-	for k := range pools {
-		held[k] = make([]formats.DeviceContent, pools[k].Count)
-		if i := slices.IndexFunc(running.Pools, func(p formats.Pool) bool { return p.Device == pools[k].Device }); i >= 0 {
-			copy(held[k], runningHeld[i])
-		}
-	}
-	return held
-}
-
 // interchangeable returns the devices of a pool in groups within which they can change their numbers: all of them or,
 // where it matters for the plan which of them share a network card, those of each node.
 func interchangeable(plan *formats.Plan, pool *formats.Pool) (groups [][]int) {
@@ -83,7 +70,7 @@ func interchangeable(plan *formats.Plan, pool *formats.Pool) (groups [][]int) {
 	if nodes := max(pool.PerNode, 1); nodes > 1 && pool.NICRate() > 0 && passesBetweenDevices(plan) {
 		perNode = nodes
 	}
-	return slices.Collect(slices.Chunk(identity(pool.Count), perNode))
+	return slices.Collect(slices.Chunk(lists.Indexes(pool.Count), perNode))
 }
 
 // passesBetweenDevices reports whether requests of a plan pass from one device to another: between the stages of a
@@ -95,13 +82,4 @@ func passesBetweenDevices(plan *formats.Plan) bool {
 		}
 	}
 	return formats.MeetsAllOpen(plan)
-}
-
-// identity returns the numbers from 0 to n-1.
-func identity(n int) []int {
-	numbers := make([]int, n)
-	for i := range numbers {
-		numbers[i] = i
-	}
-	return numbers
 }

@@ -9,6 +9,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 )
 
 // CheckRunning returns an error if a new plan cannot start from the one that runs: that must be of the kind that the
@@ -44,11 +45,7 @@ func MaxDevices(p *kind.Problem, pools []formats.Pool) int {
 
 // deviceCount returns the number of devices of some pools.
 func deviceCount(pools []formats.Pool) int {
-	count := 0
-	for i := range pools {
-		count += pools[i].Count
-	}
-	return count
+	return lists.Sum(len(pools), func(i int) int { return pools[i].Count })
 }
 
 // TooManyError returns the error that no plan was found that moves at most maxMoved devices. The best plan of all moves
@@ -58,4 +55,31 @@ func TooManyError(pools []formats.Pool, maxMoved, bestMoved int) error {
 	share := math.Ceil(1000*float64(bestMoved)/float64(max(1, devices))) / 1000
 	return &kind.InfeasibleError{Constraint: "max-moved", RefutedBySimulation: true, Reason: fmt.Sprintf("no plan was found that keeps the SLOs and loads something new on at most %d of %d devices; the best one does so on %d (--max-moved %.3g)",
 		maxMoved, devices, bestMoved, share)}
+}
+
+// HeldByPool returns what the devices of some pools hold under a plan that runs, by pool and number. Devices that it does
+// not have hold nothing, and those that the pools no longer have are left out.
+func HeldByPool(running *formats.Plan, pools []formats.Pool) [][]formats.DeviceContent {
+	runningHeld := running.HeldByDevice()
+	held := make([][]formats.DeviceContent, len(pools))
+	for k := range pools {
+		held[k] = make([]formats.DeviceContent, pools[k].Count)
+		if i := slices.IndexFunc(running.Pools, func(p formats.Pool) bool { return p.Device == pools[k].Device }); i >= 0 {
+			copy(held[k], runningHeld[i])
+		}
+	}
+	return held
+}
+
+// WholeModel returns a deployed model as a device holds all of it, at a share of 1/share of the device.
+func WholeModel(d *formats.Deployed, share int) formats.HeldPart {
+	return formats.HeldPart{Model: d.Model, SHA256: d.SHA256, Blocks: [2]int{0, d.NumBlocks}, WholeModel: true, Share: share}
+}
+
+// IsUnchanged reports whether a device that holds a part, at a share of 1/share, has all of a model as the profile has it
+// today: with the same blocks and, if both are known, the same file.
+func IsUnchanged(part *formats.HeldPart, today *formats.ProfileModel, share int) bool {
+	deployed := today.NewDeployment()
+	whole := WholeModel(&deployed, share)
+	return part.Equals(&whole)
 }

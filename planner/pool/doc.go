@@ -36,8 +36,8 @@
 //
 // The files:
 //
-//	method.go  Method: plans the problem of documents for a driver
-//	loosen.go  a workload that asks less
+//	method.go    Method: plans the problem of documents for a driver
+//	workload.go  a workload that asks less, or for what a served plan got
 //
 // Every phase stops on deterministic work, so the same problem gives the same plan. Only a cancelled
 // context or a time limit makes it depend on the clock.

@@ -48,7 +48,7 @@ func adoptServers(ctx context.Context, in *kind.Problem, run *kind.SolveRun, obs
 	if err != nil {
 		return nil, err
 	}
-	s := &queuePlanner{input: in, run: run, objective: "goodput", goal: deploy.GoalGoodput, sense: milp.Maximize}
+	s := newPlanner(in, run, "goodput")
 	outcome, err := s.serversOutcome(search, instances, result, result.Goodput, math.NaN())
 	if err != nil {
 		return nil, err
@@ -158,19 +158,7 @@ func (s *queuePlanner) serversOutcome(search *deploy.Search, instances []formats
 	if err != nil {
 		return nil, err
 	}
-	if result.BacklogGrows {
-		s.run.Warn("what waits grows at these rates: the work is more than the instances do, so attainments are those of %v of arrivals and fall after that", search.Trials.Span())
-	}
-	for i := range section.Instances {
-		for _, model := range section.Instances[i].Models {
-			_, costs := s.input.Profile.LLMOn(model, section.Instances[i].Device, section.Instances[i].TensorParallel)
-			s.run.WarnInstance(model, costs)
-		}
-	}
-	writeAttainments(section, search, &result.Score)
-	s.run.Assume("fleets were judged by simulation: %d runs of %v of arrivals each, classes pooled over their models; plan simulate repeats the runs of the plan", max(search.Problem.Runs, 1), search.Trials.Span())
-	return &kind.Outcome{
-		Algorithm: s.input.Values.Word("algorithm"), Values: s.input.Values, Sense: s.sense, Pools: search.Problem.Pools, Deployment: search.Plans.Deployment(search.Problem.AllItems()), Section: section,
-		Objective: kind.BoundedObjective(s.objective, s.sense, value, bound), Policy: search.Problem.Policy,
-	}, nil
+	outcome := s.judgedOutcome(search, section, &result.Score, result.BacklogGrows, value, bound)
+	s.assumeRuns(search)
+	return outcome, nil
 }

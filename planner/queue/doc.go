@@ -17,17 +17,16 @@
 //
 // The order in which to read the files:
 //
-//	method.go   the entry of package planner: bound, search of instances, plan, or why there is none
-//	adopt.go    a plan of servers that run and were not planned
-//	replan.go   a plan that moves few devices of one that runs
-//	groups.go   the first request groups of a plan, and their order
-//	program.go  the program of an order: equations 6, 7 and 9 (places of groups, changes of model)
-//	times.go    its equations 8 and 10 to 13 (completion times and their cost)
-//	exact.go    solving a program, from the order that a search found
-//	write.go    from a layout to a plan, and whether its value is proven
-//	certify.go  the test of a plan's rates by simulation
-//	explain.go  the lines of plan explain
-//	loosen.go   a workload that asks for less, to find what is nearest
+//	method.go    the entry of package planner: bound, search of instances, plan, or why there is none
+//	adopt.go     a plan of servers that run and were not planned
+//	replan.go    a plan that moves few devices of one that runs
+//	groups.go    the first request groups of a plan, and their order
+//	program.go   the program of an order: equations 6, 7 and 9 (places of groups, changes of model), and its solution from the order that a search found
+//	times.go     its equations 8 and 10 to 13 (completion times and their cost)
+//	write.go     from a layout to a plan, and whether its value is proven
+//	certify.go   the test of a plan's rates by simulation
+//	explain.go   the lines of plan explain
+//	workload.go  a workload that asks for less, to find what is nearest, or for what a served plan got
 //
 // # Repairs of the paper's program
 //

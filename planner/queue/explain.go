@@ -8,6 +8,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 )
 
 // explainPlan returns the lines that `plan explain` prints about a plan of LLM servers: its instances, classes of
@@ -27,9 +28,7 @@ func explainPlan(p *formats.Plan) []string {
 		lines = append(lines, line)
 	}
 	lines = append(lines, hostLines(q)...)
-	for i := range q.Operations {
-		lines = append(lines, operationLine(&q.Operations[i]))
-	}
+	lines = append(lines, lists.Map(len(q.Operations), func(i int) string { return operationLine(&q.Operations[i]) })...)
 	return append(lines, groupLines(q)...)
 }
 
@@ -41,10 +40,7 @@ func instanceLines(q *formats.QueuePlan) []string {
 		in := &q.Instances[i]
 
 		// Describe the instance: devices, models, caps of classes.
-		var modelTexts []string
-		for k, m := range in.Models {
-			modelTexts = append(modelTexts, fmt.Sprintf("%s (%d at once)", m, in.Sequences[k]))
-		}
+		modelTexts := lists.Map(len(in.Models), func(k int) string { return fmt.Sprintf("%s (%d at once)", in.Models[k], in.Sequences[k]) })
 		line := fmt.Sprintf("%d x %s for %s", in.TensorParallel, in.Device, strings.Join(modelTexts, ", "))
 		for _, c := range in.Caps {
 			if c.Sequences == 0 {
@@ -72,10 +68,7 @@ func instanceLines(q *formats.QueuePlan) []string {
 func hostLines(q *formats.QueuePlan) []string {
 	var lines []string
 	for _, h := range q.Hosts {
-		largest := int64(0)
-		for i := range q.Models {
-			largest = max(largest, q.Models[i].WeightBytes)
-		}
+		largest := lists.Max(int64(0), len(q.Models), func(i int) int64 { return q.Models[i].WeightBytes })
 		if largest > 0 {
 			lines = append(lines, fmt.Sprintf("models beside %s: active on the instance, warm in %s of a node's memory (%d of the largest) by the order of use, cold beyond that", h.Device, document.Bytes(h.MemoryBytes), h.MemoryBytes/largest))
 		}

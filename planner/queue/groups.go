@@ -11,6 +11,7 @@ import (
 	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/planner/queue/deploy"
 	"inferplan/policy/vqueue"
 	"inferplan/solver/milp"
@@ -108,9 +109,7 @@ func (o *poolQueue) formGroups(requests []vqueue.RequestFeatures) error {
 	}) {
 		first := &poolRequests[g[0]] // all requests of a group have its item and cluster
 		group := requestGroup{item: int(first.Model), mega: clusters.IsMega(clusters.ClusterOf(first))}
-		for _, i := range g {
-			group.requests = append(group.requests, poolRequests[i])
-		}
+		group.requests = lists.Map(len(g), func(i int) vqueue.RequestFeatures { return poolRequests[g[i]] })
 		o.groups = append(o.groups, group)
 	}
 	return nil
@@ -290,10 +289,8 @@ func (o *poolQueue) writeGroups(ctx context.Context, q *formats.QueuePlan, first
 				index, workAhead = len(workAhead), append(workAhead, estimatorWork{estimator: estimator})
 			}
 			workAhead[index].work += cost.Work
-			strayVariance := 0.0 // of the time at which the group's work ends
-			for _, w := range workAhead {
-				strayVariance += w.estimator.WaitVariance(w.work)
-			}
+			// of the time at which the group's work ends
+			strayVariance := lists.Sum(len(workAhead), func(i int) float64 { return workAhead[i].estimator.WaitVariance(workAhead[i].work) })
 
 			// A group ends when its last answer does, a residence after its work.
 			start, _ := o.state.Start(int32(i), position)

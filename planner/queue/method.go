@@ -34,6 +34,11 @@ type queuePlanner struct {
 // objectiveGoals maps objectives to goals of package deploy.
 var objectiveGoals = map[string]deploy.Goal{"gpus": deploy.GoalPrice, "cost": deploy.GoalPrice, "goodput": deploy.GoalGoodput, "throughput": deploy.GoalFactor}
 
+// newPlanner returns a planner for an objective.
+func newPlanner(in *kind.Problem, run *kind.SolveRun, objective string) *queuePlanner {
+	return &queuePlanner{input: in, run: run, objective: objective, goal: objectiveGoals[objective], sense: kind.SenseOf(objective)}
+}
+
 // solvePlan searches the best plan of language-model servers for the documents, and returns its parts. There is one search for each
 // choice of tensor parallelism (how many devices form a server, by pool); those that their bound excludes are skipped.
 func solvePlan(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outcome, error) {
@@ -41,10 +46,7 @@ func solvePlan(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind
 	if err != nil {
 		return nil, err
 	}
-	s := &queuePlanner{input: in, run: run, objective: in.Values.Word("objective")}
-	if s.goal = objectiveGoals[s.objective]; s.goal != deploy.GoalPrice {
-		s.sense = milp.Maximize
-	}
+	s := newPlanner(in, run, in.Values.Word("objective"))
 
 	// Bound every choice of tensor parallelism, and refuse rates that are hopeless.
 	bounds, bound, err := s.workBounds(ctx, list)
@@ -113,7 +115,7 @@ func (s *queuePlanner) workBounds(ctx context.Context, list []*deploy.Search) (m
 	}
 	slices.SortStableFunc(list, func(a, b *deploy.Search) int {
 		if s.sense == milp.Maximize {
-			return cmp.Compare(bounds[b], bounds[a])
+			a, b = b, a
 		}
 		return cmp.Compare(bounds[a], bounds[b])
 	})
@@ -132,7 +134,7 @@ func (s *queuePlanner) workBounds(ctx context.Context, list []*deploy.Search) (m
 func (s *queuePlanner) bestLayout(ctx context.Context, list []*deploy.Search, bounds map[*deploy.Search]float64) (*candidate, error) {
 	var bestCandidate *candidate
 	for _, p := range list {
-		if bestCandidate != nil && !s.isBetter(s.inObjectiveUnit(p, bounds[p]), bestCandidate.value) || math.IsInf(bounds[p], 1) {
+		if bestCandidate != nil && !kind.IsBetter(s.sense, s.inObjectiveUnit(p, bounds[p]), bestCandidate.value) || math.IsInf(bounds[p], 1) {
 			continue
 		}
 		c, err := s.searchLayout(ctx, p, bounds[p])
@@ -142,7 +144,7 @@ func (s *queuePlanner) bestLayout(ctx context.Context, list []*deploy.Search, bo
 			return bestCandidate, nil
 		case err != nil:
 			return nil, err
-		case bestCandidate == nil || s.isBetter(c.value, bestCandidate.value):
+		case bestCandidate == nil || kind.IsBetter(s.sense, c.value, bestCandidate.value):
 			bestCandidate = c
 		}
 	}
@@ -150,15 +152,6 @@ func (s *queuePlanner) bestLayout(ctx context.Context, list []*deploy.Search, bo
 		return nil, s.tooFewDevicesError(ctx, list)
 	}
 	return bestCandidate, nil
-}
-
-// isBetter returns whether value a of the plan's objective is better than value b, by whether it is maximised or
-// minimised.
-func (s *queuePlanner) isBetter(a, b float64) bool {
-	if s.sense == milp.Maximize {
-		return a > b
-	}
-	return a < b
 }
 
 // inObjectiveUnit returns a bound in the unit of the objective. If the goal is a factor on the rates, that is

@@ -7,6 +7,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/planner/queue/deploy"
 	"inferplan/solver/milp"
 )
@@ -74,10 +75,7 @@ func (s *queuePlanner) replan(ctx context.Context, list []*deploy.Search, bounds
 		bound = s.inObjectiveUnit(search, workBound)
 	}
 	r := &replanner{queuePlanner: s, search: search, running: running, bound: bound, remaining: nearbyFleets << (s.input.Values.WholeNumber("effort") - 1)}
-	devices := 0
-	for i := range search.Problem.Pools {
-		devices += search.Problem.Pools[i].Count
-	}
+	devices := lists.Sum(len(search.Problem.Pools), func(i int) int { return search.Problem.Pools[i].Count })
 	maxMoved := s.input.Values.Number("max-moved")
 	r.maxDevices = int(maxMoved*float64(devices) + 1e-9)
 
@@ -289,16 +287,14 @@ func (r *replanner) outcome(ctx context.Context, best, before *judgedFleet, devi
 	if r.goal == deploy.GoalGoodput {
 		r.warnLimited(value, bound)
 		value = min(value, bound)
-	} else if r.isBetter(value, bound) {
-		bound = value // by rounding
+	} else {
+		bound = kind.ValidBound(r.sense, value, bound) // by rounding
 	}
 	outcome, err := r.serversOutcome(search, best.fleet, result, value, bound)
 	if err != nil {
 		return nil, err
 	}
-	if outcome.StoppedBy = r.stopReason(ctx, *outcome.Objective.Gap); result.BacklogGrows && outcome.StoppedBy == milp.StoppedByProof {
-		outcome.StoppedBy = milp.StoppedByWork
-	}
+	outcome.StoppedBy = r.stopReason(ctx, outcome, result.BacklogGrows)
 
 	// Note the moves and the gain.
 	moves, moved := deploy.Moves(r.running, best.fleet)

@@ -3,6 +3,7 @@ package queue
 import (
 	"math"
 
+	"inferplan/planner/lists"
 	"inferplan/policy/vqueue"
 	"inferplan/solver/milp"
 )
@@ -94,10 +95,7 @@ func (m *Program) addObj(v milp.Var, c float64) { m.Model.SetObj(v, m.Model.Obj(
 // Empty places cost nothing and have no deadline.
 func (m *Program) addCompletion(placeEnds [][]milp.Var, horizon []float64) {
 	for queue := range placeEnds {
-		maxResidence := 0.0
-		for i := range m.p.Groups {
-			maxResidence = max(maxResidence, m.residenceTime(queue, i))
-		}
+		maxResidence := lists.Max(0.0, len(m.p.Groups), func(i int) float64 { return m.residenceTime(queue, i) })
 
 		// bigM is large enough to switch off the row of an empty place.
 		bigM := horizon[queue] + maxResidence
@@ -121,10 +119,7 @@ func (m *Program) addCompletion(placeEnds [][]milp.Var, horizon []float64) {
 			m.Model.AddLE("", 0, upperRow...)
 		}
 	}
-	sum := 0.0
-	for i := range m.p.Groups {
-		sum += m.deadline(i)
-	}
+	sum := lists.Sum(len(m.p.Groups), func(i int) float64 { return m.deadline(i) })
 	m.Model.SetOffset(-sum) // so that the objective is completion less deadline
 }
 
@@ -194,9 +189,7 @@ func (m *Program) addCapacity(s int, horizon []float64) {
 
 			// A group that is on time here is at some place of the queue: onTime ≤ Σ over the places of x.
 			row := []milp.Term{{Var: onTime[i], Coef: 1}}
-			for place := range m.x[queue] {
-				row = append(row, milp.Term{Var: m.x[queue][place][i], Coef: -1})
-			}
+			row = append(row, lists.Map(len(m.x[queue]), func(place int) milp.Term { return milp.Term{Var: m.x[queue][place][i], Coef: -1} })...)
 			m.Model.AddLE("", 0, row...)
 			onTimeRows[i] = append(onTimeRows[i], milp.Term{Var: onTime[i], Coef: 1})
 		}
@@ -237,10 +230,7 @@ func (m *Program) addDueRows(s, g int, onTime []milp.Var, horizon float64) {
 		// Sum the work of the groups that are due by then, and their changes of model. changes has, by model, a variable that is at
 		// least onTime of every group with that model, and so 1 if one of them is on time.
 		var row []milp.Term
-		changes := make([]milp.Var, m.p.Models)
-		for model := range changes {
-			changes[model] = -1
-		}
+		changes := lists.Filled(m.p.Models, func(int) milp.Var { return -1 })
 		for i, v := range onTime {
 			if v < 0 || m.deadline(i)-m.residenceTime(g, i) > due {
 				continue
@@ -268,11 +258,7 @@ func (m *Program) Value(s *vqueue.Assignment) float64 {
 	if m.o.Scenarios != nil {
 		scenarios = len(m.o.Scenarios.QueueFactors)
 	}
-	sum := 0.0
-	for k := range scenarios {
-		sum += m.scenarioValue(k, s) / float64(scenarios)
-	}
-	return sum
+	return lists.Sum(scenarios, func(k int) float64 { return m.scenarioValue(k, s) / float64(scenarios) })
 }
 
 // scenarioValue returns the objective for an order of the groups in one scenario alone (a random sample of the work). For the goal

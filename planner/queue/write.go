@@ -16,43 +16,20 @@ import (
 // warnings about what may be worse in practice. Unless only feasibility was asked for, it then adds the plan's first request groups. If
 // that is interrupted, the plan still holds.
 func (s *queuePlanner) outcome(ctx context.Context, c *candidate, bound float64) (*kind.Outcome, error) {
-	items := c.search.Problem.AllItems()
-	section, err := c.search.Plans.Section(c.result.Layout, items)
+	section, err := c.search.Plans.Section(c.result.Layout, c.search.Problem.AllItems())
 	if err != nil {
 		return nil, err
 	}
 
-	// By rounding, a value may be slightly better than its bound.
-	validBound := bound
-	if s.isBetter(c.value, validBound) {
-		validBound = c.value // by rounding
-	}
+	validBound := kind.ValidBound(s.sense, c.value, bound) // by rounding, the value may be slightly better than its bound
 	if s.goal == deploy.GoalGoodput {
 		s.warnLimited(c.simulated, c.value)
 	}
-	objective := kind.BoundedObjective(s.objective, s.sense, c.value, validBound)
+	outcome := s.judgedOutcome(c.search, section, &c.result.Score, c.result.BacklogGrows, c.value, validBound)
 	if c.search.Problem.LeavesOutSizes() {
-		objective.BoundAmong = "with servers on one number of devices of each kind"
+		outcome.Objective.BoundAmong = "with servers on one number of devices of each kind"
 	}
-	outcome := &kind.Outcome{
-		Algorithm: s.input.Values.Word("algorithm"), Values: s.input.Values, Sense: s.sense, Pools: c.search.Problem.Pools, Deployment: c.search.Plans.Deployment(items), Section: section,
-		Objective: objective, Policy: c.search.Problem.Policy, Candidates: c.result.Simulations,
-	}
-
-	// Runs in which the backlog grows prove nothing about the long run.
-	if outcome.StoppedBy = s.stopReason(ctx, *objective.Gap); c.result.BacklogGrows {
-		if outcome.StoppedBy == milp.StoppedByProof {
-			outcome.StoppedBy = milp.StoppedByWork
-		}
-		s.run.Warn("what waits grows at these rates: the work is more than the instances do, so attainments are those of %v of arrivals and fall after that", c.search.Trials.Span())
-	}
-	for i := range section.Instances {
-		for _, model := range section.Instances[i].Models {
-			_, in := s.input.Profile.LLMOn(model, section.Instances[i].Device, section.Instances[i].TensorParallel)
-			s.run.WarnInstance(model, in)
-		}
-	}
-	writeAttainments(section, c.search, &c.result.Score)
+	outcome.Candidates, outcome.StoppedBy = c.result.Simulations, s.stopReason(ctx, outcome, c.result.BacklogGrows)
 	if s.input.FeasibilityOnly {
 		return outcome, nil
 	}
@@ -66,19 +43,47 @@ func (s *queuePlanner) outcome(ctx context.Context, c *candidate, bound float64)
 	return outcome, nil
 }
 
+// judgedOutcome returns the parts of a plan whose servers are in section, with the attainments of their runs and the warnings that these
+// and the measurements give rise to. backlogGrows says that the requests in the system grow during the runs. bound is NaN if it is not
+// known.
+func (s *queuePlanner) judgedOutcome(search *deploy.Search, section *formats.QueuePlan, score *deploy.Score, backlogGrows bool, value, bound float64) *kind.Outcome {
+	if backlogGrows {
+		s.run.Warn("what waits grows at these rates: the work is more than the instances do, so attainments are those of %v of arrivals and fall after that", search.Trials.Span())
+	}
+	for i := range section.Instances {
+		for _, model := range section.Instances[i].Models {
+			_, costs := s.input.Profile.LLMOn(model, section.Instances[i].Device, section.Instances[i].TensorParallel)
+			s.run.WarnInstance(model, costs)
+		}
+	}
+	writeAttainments(section, search, score)
+	return &kind.Outcome{
+		Algorithm: s.input.Values.Word("algorithm"), Values: s.input.Values, Sense: s.sense, Pools: search.Problem.Pools, Deployment: search.Plans.Deployment(search.Problem.AllItems()), Section: section,
+		Objective: kind.BoundedObjective(s.objective, value, bound), Policy: search.Problem.Policy,
+	}
+}
+
 // stopReason returns why the search ended, by the relative gap between its value and bound: a proof, a gap that the options allow, an
-// interruption, or else the limit on work.
-func (s *queuePlanner) stopReason(ctx context.Context, gap float64) milp.StoppedBy {
-	reason := kind.StopReason(gap, s.input.Values.Number("gap"))
-	if reason == milp.StoppedByWork && ctx.Err() != nil {
+// interruption, or else the limit on work. If the backlog of the runs grows, these prove nothing about the long run.
+func (s *queuePlanner) stopReason(ctx context.Context, outcome *kind.Outcome, backlogGrows bool) milp.StoppedBy {
+	reason := kind.StopReason(*outcome.Objective.Gap, s.input.Values.Number("gap"))
+	switch {
+	case reason == milp.StoppedByWork && ctx.Err() != nil:
 		return milp.StoppedByInterrupt
+	case reason == milp.StoppedByProof && backlogGrows:
+		return milp.StoppedByWork
 	}
 	return reason
 }
 
+// assumeRuns adds to the plan the assumption by which runs it was judged.
+func (s *queuePlanner) assumeRuns(search *deploy.Search) {
+	s.run.Assume("fleets were judged by simulation: %d runs of %v of arrivals each, classes pooled over their models; plan simulate repeats the runs of the plan", max(search.Problem.Runs, 1), search.Trials.Span())
+}
+
 // addAssumptions adds to the plan, for its reader, the assumptions behind its search and its bound.
 func (s *queuePlanner) addAssumptions(c *candidate) {
-	s.run.Assume("fleets were judged by simulation: %d runs of %v of arrivals each, classes pooled over their models; plan simulate repeats the runs of the plan", max(c.search.Problem.Runs, 1), c.search.Trials.Span())
+	s.assumeRuns(c.search)
 	if s.goal != deploy.GoalGoodput {
 		s.run.Assume("the work of the rates takes at most %s of the instances' time, and what waits does not grow", kind.FormatPercent(deploy.MaxUtilization))
 	}

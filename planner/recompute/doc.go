@@ -14,11 +14,10 @@
 //	checker.go       findings, and the structure of pipelines
 //	currentcosts.go  what the stages of a plan cost and carry today
 //	ranges.go        the time of a range of blocks
-//	devices.go       pools, and the memory of a replica
+//	devices.go       pools, the memory of a replica, and what the devices of a plan cost
 //	crossing.go      what crosses between two stages
 //	blocks.go        which blocks became slower
 //	noise.go         the work of a plan by a profile, and how exactly it is known
-//	cost.go          what the devices of a plan cost
 //
 // The kinds' own parts are in planner/pool/verify and so on.
 package recompute

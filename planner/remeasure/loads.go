@@ -8,6 +8,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/planner/lists"
 	"inferplan/policy"
 )
 
@@ -41,10 +42,7 @@ func LoadPaces(t *policy.Tables, loads [][]time.Duration) (list []LoadPace) {
 		if len(loads[n]) == 0 || longest == 0 {
 			continue
 		}
-		sum := time.Duration(0)
-		for _, d := range loads[n] {
-			sum += d
-		}
+		sum := lists.Total(loads[n])
 		p := LoadPace{Model: t.Networks[n].Name, Loads: len(loads[n]), Factor: 1}
 		switch mean := sum / time.Duration(p.Loads); {
 		case p.Loads < minLoads:

@@ -7,6 +7,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/planner/lists"
 )
 
 // MeasuredCosts returns the times and memory of a model as the profile measured them, for the search for stages: entry
@@ -94,11 +95,7 @@ func padsOf(m *formats.ProfileModel, device string) []bool {
 	if !formats.IsCPU(device) && !slices.ContainsFunc(m.Blocks, func(b formats.Block) bool { return len(b.Cut) > 1 }) && len(m.Inputs) <= 1 && len(m.Outputs) <= 1 {
 		return nil
 	}
-	pads := make([]bool, len(m.Blocks)+1)
-	for i := range pads {
-		pads[i] = !formats.IsCPU(device) && m.OneTensor(i)
-	}
-	return pads
+	return lists.Filled(len(m.Blocks)+1, func(i int) bool { return !formats.IsCPU(device) && m.OneTensor(i) })
 }
 
 // piecesOf returns the ranges of blocks [FirstBlock, EndBlock) that a measurement ran and timed in one run: the whole model,

@@ -19,14 +19,12 @@
 //
 //	problem.go       models and pools of devices as numbers: costs by batch size, SLOs, memory
 //	times.go         the time of a range: measured in one piece, or estimated
-//	expect.go        the median and mean time of a batch, also between measured sizes
-//	stagetimes.go    these times in a stage of a plan
+//	expect.go        the median and mean time of a batch, also between measured sizes, and these times in a stage of a plan
 //	costs.go         the costs from the measurements of a profile
 //	template.go      templates: times, rates and memory of their stages
 //	enumerate.go     every template that keeps the SLO and fits in memory; the fastest; the least memory
-//	transfer.go      the time of a cut on the network between two pools
 //	prepartition.go  fewer places to cut at: blocks of similar times, or cuts of few bytes
-//	cuts.go          whether a cut may cross, and as float16 or float32
+//	cuts.go          whether a cut may cross, and as float16 or float32; its time on the network between two pools
 //
 // A stage has five forms on its way from a profile to a worker:
 //

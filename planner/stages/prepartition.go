@@ -1,6 +1,10 @@
 package stages
 
-import "slices"
+import (
+	"slices"
+
+	"inferplan/planner/lists"
+)
 
 // PrePartition leaves every model of more than n blocks at most n-1 places to cut, so that there are fewer templates to
 // search (PPipe, section 5.2: ten blocks lose little against hundreds of layers). It takes, near each cut of an even
@@ -31,10 +35,7 @@ func (m *Model) timeBefore(p *Problem) []float64 {
 			continue
 		}
 		blocks := m.ShareCosts[k][0].Batches[0].Blocks
-		total := 0.0
-		for _, t := range blocks {
-			total += float64(max(t, minBlock))
-		}
+		total := lists.Sum(len(blocks), func(i int) float64 { return float64(max(blocks[i], minBlock)) })
 		sum := 0.0
 		for i, t := range blocks {
 			sum += float64(max(t, minBlock)) / total

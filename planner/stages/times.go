@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"inferplan/planner/lists"
 )
 
 // A stage runs its blocks in one piece, which takes less time than the blocks one by one:
@@ -38,10 +40,7 @@ func (c *BatchCost) SetPieces(pieces []MeasuredRange, bytes []int64) {
 	slices.SortFunc(c.Pieces, func(a, b MeasuredRange) int {
 		return cmp.Or(cmp.Compare(a.EndBlock-a.FirstBlock, b.EndBlock-b.FirstBlock), cmp.Compare(a.FirstBlock, b.FirstBlock))
 	})
-	weights := make([]float64, len(bytes))
-	for i, b := range bytes {
-		weights[i] = float64(b)
-	}
+	weights := lists.Filled(len(bytes), func(i int) float64 { return float64(bytes[i]) })
 	if len(bytes) > 0 && (slices.Min(bytes) < 0 || slices.Max(bytes) == 0) {
 		weights = slices.Repeat([]float64{1}, len(bytes))
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"inferplan/planner/lists"
 	"inferplan/solver/milp"
 )
 
@@ -151,12 +152,7 @@ func (b *fluidProgram) addApplication(app *app) {
 // isRarePath returns whether at most a share maxShare of the requests takes the path: one of its modules has no
 // more visitors. All of them may then be late, and the path needs no deadline.
 func (a *app) isRarePath(path []int, maxShare float64) bool {
-	for _, i := range path {
-		if a.modules[i].visitShare <= maxShare+1e-12 {
-			return true
-		}
-	}
-	return false
+	return lists.Contains(len(path), func(i int) bool { return a.modules[path[i]].visitShare <= maxShare+1e-12 })
 }
 
 // boundScope names, for the user, the plans that the bound holds for. If it holds for all plans, it returns "".

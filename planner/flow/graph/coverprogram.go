@@ -6,6 +6,7 @@ import (
 	"iter"
 	"math"
 
+	"inferplan/planner/lists"
 	"inferplan/solver/milp"
 )
 
@@ -45,22 +46,16 @@ func (y *moduleLayout) newCoverProgram(s *planSearch, minimizeShare bool) *cover
 	if minimizeShare {
 		unservedCost = 10
 	}
-	for range y.appOf {
-		x.servedOnce = append(x.servedOnce, x.program.AddEQ("", 1, milp.Term{Var: x.program.AddVar("", 0, 1, unservedCost), Coef: 1}))
-	}
+	x.servedOnce = lists.Map(len(y.appOf), func(int) milp.Row {
+		return x.program.AddEQ("", 1, milp.Term{Var: x.program.AddVar("", 0, 1, unservedCost), Coef: 1})
+	})
 
 	// Limits: one deployment per model, the devices of each pool, the budget of each path, the accuracy of
 	// each application.
 	// The deployments of a model are at most one, in sum.
-	for range p.models {
-		x.deployedOnce = append(x.deployedOnce, x.program.AddLE("", 1))
-	}
-	for k := range p.pools {
-		x.poolCapacity = append(x.poolCapacity, x.program.AddLE("", float64(p.pools[k].count)))
-	}
-	for range y.paths {
-		x.pathBudget = append(x.pathBudget, x.program.AddLE("", 1))
-	}
+	x.deployedOnce = lists.Map(len(p.models), func(int) milp.Row { return x.program.AddLE("", 1) })
+	x.poolCapacity = lists.Map(len(p.pools), func(k int) milp.Row { return x.program.AddLE("", float64(p.pools[k].count)) })
+	x.pathBudget = lists.Map(len(y.paths), func(int) milp.Row { return x.program.AddLE("", 1) })
 	for a := range p.apps {
 		row := milp.Row(-1)
 		if p.apps[a].accuracyFloor > 0 {
@@ -85,11 +80,7 @@ func (x *coverProgram) maxCost() float64 {
 	if x.minimizeShare {
 		return 1
 	}
-	sum := 0.0
-	for k := range x.problem.pools {
-		sum += float64(x.problem.pools[k].count) * x.problem.pools[k].price
-	}
-	return sum
+	return lists.Sum(len(x.problem.pools), func(k int) float64 { return float64(x.problem.pools[k].count) * x.problem.pools[k].price })
 }
 
 // addDeployment adds deployment c of module set s (modules that one model serves together) as a column of the program: it serves the
@@ -186,9 +177,7 @@ func (x *coverProgram) priceAll(duals rowDuals) int {
 	for i := range x.layout.moduleSets {
 		s := &x.layout.moduleSets[i]
 		added += x.priceModuleSet(s, deviceCosts, duals)
-		for c := range s.deployments {
-			minReducedCost[s.model] = min(minReducedCost[s.model], s.deployments[c].reducedCost)
-		}
+		minReducedCost[s.model] = lists.Min(minReducedCost[s.model], len(s.deployments), func(c int) float64 { return s.deployments[c].reducedCost })
 	}
 
 	// A plan has at most one deployment of each model, so in the worst case the one of the least reduced cost, if that is negative. The

@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"inferplan/planner/lists"
 )
 
 // A deployment serves a set of modules by one model, at some level, on some devices. At a given rate only
@@ -68,9 +70,7 @@ func (p *problem) moduleLayout() *moduleLayout {
 	firstModule := make([]int, len(p.apps))
 	for a := range p.apps {
 		firstModule[a] = len(layout.appOf)
-		for range p.apps[a].modules {
-			layout.appOf = append(layout.appOf, a)
-		}
+		layout.appOf = append(layout.appOf, slices.Repeat([]int{a}, len(p.apps[a].modules))...)
 	}
 	if len(layout.appOf) > maxModules {
 		return nil
@@ -80,9 +80,7 @@ func (p *problem) moduleLayout() *moduleLayout {
 	for a := range p.apps {
 		for _, list := range p.apps[a].paths {
 			w := path{budget: p.apps[a].budget()}
-			for _, i := range list {
-				w.modules = append(w.modules, firstModule[a]+i)
-			}
+			w.modules = lists.Map(len(list), func(i int) int { return firstModule[a] + list[i] })
 			layout.paths = append(layout.paths, w)
 		}
 	}
@@ -143,10 +141,7 @@ func (y *moduleLayout) newModuleSet(u int, members []servedModule) moduleSet {
 		s.accuracyLoss[t.app] += n.choices[t.choice].accuracyLoss()
 	}
 	for w := range y.paths {
-		n := 0
-		for _, module := range y.paths[w].modules {
-			n += int(s.modules >> module & 1)
-		}
+		n := lists.Sum(len(y.paths[w].modules), func(i int) int { return int(s.modules >> y.paths[w].modules[i] & 1) })
 		if n > 0 {
 			s.pathUses = append(s.pathUses, pathUse{path: w, moduleCount: n})
 		}

@@ -5,6 +5,8 @@ import (
 	"math/bits"
 	"slices"
 	"time"
+
+	"inferplan/planner/lists"
 )
 
 // deploymentSearch looks for plans whose cost is close to the lower bound. Depth first, it serves one
@@ -97,9 +99,7 @@ func (d *deploymentSearch) orderCandidates() bool {
 // any deployment is chosen. It returns false if a slack is negative: then there is no plan. It also sets minTime in the path uses of each
 // module set: the part of the path's budget that the slack counts for the set already.
 func (d *deploymentSearch) startBudgets(minTimes []time.Duration) bool {
-	for k := range d.problem.pools {
-		d.remainingDevices = append(d.remainingDevices, d.problem.pools[k].count)
-	}
+	d.remainingDevices = append(d.remainingDevices, lists.Map(len(d.problem.pools), func(k int) int { return d.problem.pools[k].count })...)
 	for w := range d.layout.paths {
 		slack := d.layout.paths[w].budget
 		for _, module := range d.layout.paths[w].modules {

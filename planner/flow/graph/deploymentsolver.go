@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"inferplan/planner/flow/terms"
+	"inferplan/planner/lists"
 	"inferplan/solver/milp"
 )
 
@@ -116,10 +117,8 @@ func (p *problem) factorCeiling() float64 {
 	ceiling := math.Inf(1)
 	for a := range p.apps {
 		for i := range p.apps[a].modules {
-			n, sum := &p.apps[a].modules[i], 0.0
-			for k := range p.pools {
-				sum += float64(p.pools[k].count) * p.maxDeviceRate(n, k)
-			}
+			n := &p.apps[a].modules[i]
+			sum := lists.Sum(len(p.pools), func(k int) float64 { return float64(p.pools[k].count) * p.maxDeviceRate(n, k) })
 			if n.visitShare > 0 {
 				ceiling = min(ceiling, sum/(n.visitShare*p.apps[a].weight))
 			}

@@ -26,8 +26,7 @@
 //
 //	plan.go              Plan: the steps from the documents to the parts of a plan
 //	problem.go           the problem as numbers, and what a solution carries
-//	resolve.go           from the documents to the problem
-//	measured.go          where a model was measured, and with which batch sizes it fits
+//	resolve.go           from the documents to the problem: where a model was measured, and with which batch sizes it fits
 //	program.go           the mixed-integer program
 //	solve.go             one solve: bounds of the rate factor, exact deadlines, fewest devices
 //	deployments.go       lists the deployments at a given rate
@@ -40,8 +39,7 @@
 //	enlarge.go           spends the rest of the deadlines on larger batches
 //	infeasible.go        why there is no plan, and what would be nearest
 //	bound.go             the bound of all plans, without queueing
-//	write.go             from a solution to a plan, with the numbers of the devices
-//	scale.go             the scaling table in a plan
+//	write.go             from a solution to a plan, with the numbers of the devices and the scaling table
 //	sizesearch.go        the search by simulation: devices are added and removed, batch sizes change
 //	size.go              its entry, for plans
 //	explain.go           the lines of plan explain

@@ -1,5 +1,7 @@
 package graph
 
+import "inferplan/planner/lists"
+
 // enlargeBatches changes a solution so that the rest of the deadlines is spent on larger batches on the same devices, which carry more
 // than the planned rates. Time after time, it takes the model whose capacity is the smallest multiple of its rate, and raises its level
 // (the limit on its batch times) to the next one that carries more, until no model can be raised.
@@ -38,10 +40,5 @@ func (p *problem) raiseLevel(s *solution, u int) bool {
 
 // keepsDeadlines returns whether every application keeps its deadline.
 func (p *problem) keepsDeadlines(s *solution) bool {
-	for a := range p.apps {
-		if p.longestPathTime(s, a) > p.apps[a].budget() {
-			return false
-		}
-	}
-	return true
+	return !lists.Contains(len(p.apps), func(a int) bool { return p.longestPathTime(s, a) > p.apps[a].budget() })
 }

@@ -10,6 +10,7 @@ import (
 	"inferplan/planner/flow/scaling"
 	"inferplan/planner/flow/terms"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/policy/flow"
 )
 
@@ -52,20 +53,15 @@ func Explain(p *formats.Plan, f *formats.FlowPlan) []string {
 
 // explainScaling returns a line about the table by which replicas come and go.
 func explainScaling(f *formats.FlowPlan) string {
-	s, rate, halfReplicas, allReplicas := f.Scaling, 0., 0, 0
-	for i := range f.Applications {
-		rate += f.Applications[i].RPS
-	}
+	s, halfReplicas, allReplicas := f.Scaling, 0, 0
+	rate := lists.Sum(len(f.Applications), func(i int) float64 { return f.Applications[i].RPS })
 	for _, n := range scaling.RowAt(s, rate/2).Replicas {
 		halfReplicas += n
 	}
 	for _, n := range s.Table[len(s.Table)-1].Replicas {
 		allReplicas += n
 	}
-	coldStart := time.Duration(0)
-	for i := range f.Modules {
-		coldStart = max(coldStart, f.Modules[i].ColdStartUS.D())
-	}
+	coldStart := lists.Max(time.Duration(0), len(f.Modules), func(i int) time.Duration { return f.Modules[i].ColdStartUS.D() })
 	return fmt.Sprintf("scaling: a table of %d rates, up to %d replicas, of which %d serve half the planned rate; every %v by the mean rate of the last %v, kept for %v; a further replica serves %v after the decision",
 		len(s.Table), allReplicas, halfReplicas, s.EveryUS.D(), s.WindowUS.D(), s.HoldUS.D(), coldStart)
 }

@@ -9,6 +9,7 @@ import (
 
 	"inferplan/planner/flow/terms"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/planner/moves"
 	"inferplan/solver/milp"
 )
@@ -30,10 +31,7 @@ type moveLimits struct {
 // all devices that no model has to itself: Σ_u m_uk + G_k ≥ N_k x_uk.
 func (x *program) addMoves(near *moveLimits) {
 	moved := x.m.AddLE("moved", float64(near.maxMoved))
-	classRows := make([]milp.Row, len(near.classes))
-	for c := range near.classes {
-		classRows[c] = x.m.AddLE("running", float64(near.classes[c].count))
-	}
+	classRows := lists.Filled(len(near.classes), func(c int) milp.Row { return x.m.AddLE("running", float64(near.classes[c].count)) })
 
 	// Devices of a model's own, by the number of shares.
 	for u := range x.problem.models {
@@ -142,7 +140,7 @@ func (r *resolvedProblem) outcomeNear(ctx context.Context, s *planSearch, bestRe
 	silent := *r
 	silent.run = kind.NewRun(nil) // what candidates assume is not yet that of the plan
 	n := &nearPlanner{resolvedProblem: &silent, search: s, freshResult: bestResult, results: map[*kind.Outcome]*solveResult{},
-		chooser: &moves.Chooser{Sense: r.sense(), Gap: r.input.Values.Number("gap"), MaxMoved: moves.MaxDevices(r.input, r.pools)}}
+		chooser: &moves.Chooser{Sense: kind.SenseOf(r.objective), Gap: r.input.Values.Number("gap"), MaxMoved: moves.MaxDevices(r.input, r.pools)}}
 
 	// What runs, and the best plan of all.
 	runningResult, reason := r.runningResult()
@@ -206,23 +204,11 @@ func (r *resolvedProblem) runningOutcome() (*kind.Outcome, error) {
 	return o, nil
 }
 
-// sense returns whether the objective is maximised.
-func (r *resolvedProblem) sense() milp.Sense {
-	if r.objective == "throughput" {
-		return milp.Maximize
-	}
-	return milp.Minimize
-}
-
 // add adds a result to the candidates, and returns how many devices it moves. The bound of the best plan of all holds for it.
 func (n *nearPlanner) add(result *solveResult) (moved int, err error) {
 	if result.bound, result.stoppedBy = n.freshResult.bound, n.freshResult.stoppedBy; result.value != n.freshResult.value {
-		if n.sense() == milp.Maximize {
-			result.bound = max(result.bound, result.value)
-		} else {
-			result.bound = min(result.bound, result.value)
-		}
-		result.stoppedBy = kind.StopReason(milp.RelativeGap(n.sense(), result.value, result.bound), n.chooser.Gap)
+		result.bound = kind.ValidBound(n.chooser.Sense, result.value, result.bound)
+		result.stoppedBy = kind.StopReason(milp.RelativeGap(n.chooser.Sense, result.value, result.bound), n.chooser.Gap)
 	}
 	o := n.outcome(result)
 	if err := moves.Renumber(n.input, o); err != nil {
@@ -259,7 +245,7 @@ func (n *nearPlanner) solve(ctx context.Context, near *moveLimits) (best *solveR
 		if solveErr != nil && !errors.Is(solveErr, terms.ErrNoPlan) {
 			return nil, solveErr
 		}
-		if solveErr == nil && (best == nil || result.value != best.value && (result.value > best.value) == (n.sense() == milp.Maximize)) {
+		if solveErr == nil && (best == nil || kind.IsBetter(n.chooser.Sense, result.value, best.value)) {
 			best = result
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"inferplan/formats"
 	"inferplan/planner/flow/terms"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/solver/milp"
 )
 
@@ -18,10 +19,7 @@ func Plan(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outc
 	if err != nil {
 		return nil, err
 	}
-	var usedModels []*formats.ProfileModel
-	for i := range r.measuredModels {
-		usedModels = append(usedModels, r.measuredModels[i].profile)
-	}
+	usedModels := lists.Map(len(r.measuredModels), func(i int) *formats.ProfileModel { return r.measuredModels[i].profile })
 	run.WarnStaleModels(&in.Documents, usedModels)
 	run.Progress(kind.Progress{Phase: "program", Value: math.NaN(), Bound: math.NaN()})
 

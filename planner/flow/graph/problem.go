@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"inferplan/planner/lists"
 )
 
 // problem is a planning problem as numbers. Rates are in requests per second.
@@ -91,9 +93,7 @@ type template struct {
 func levelsOf(byPool [][]template) []level {
 	var times []time.Duration
 	for _, list := range byPool {
-		for _, t := range list {
-			times = append(times, t.worstTime)
-		}
+		times = append(times, lists.Map(len(list), func(i int) time.Duration { return list[i].worstTime })...)
 	}
 	slices.Sort(times)
 	var levels []level
@@ -129,24 +129,14 @@ type solution struct {
 // newSolution returns a solution in which no model is deployed, and every module has its first choice.
 func (p *problem) newSolution() *solution {
 	s := &solution{level: slices.Repeat([]int{-1}, len(p.models))}
-	for range p.models {
-		s.devices = append(s.devices, make([]int, len(p.pools)))
-	}
-	for a := range p.apps {
-		s.choice = append(s.choice, make([]int, len(p.apps[a].modules)))
-	}
+	s.devices = lists.Map(len(p.models), func(int) []int { return make([]int, len(p.pools)) })
+	s.choice = lists.Map(len(p.apps), func(a int) []int { return make([]int, len(p.apps[a].modules)) })
 	return s
 }
 
 // deviceCount returns the number of all devices of the solution.
 func (s *solution) deviceCount() int {
-	n := 0
-	for _, list := range s.devices {
-		for _, d := range list {
-			n += d
-		}
-	}
-	return n
+	return lists.Sum(len(s.devices), func(i int) int { return lists.Total(s.devices[i]) })
 }
 
 // price returns the price of the devices, in the unit of the objective.
@@ -198,11 +188,7 @@ func (p *problem) rateFactor(s *solution) float64 {
 
 // longestPathTime returns the longest time that a path of application a takes, waits included.
 func (p *problem) longestPathTime(s *solution, a int) time.Duration {
-	maxTime := time.Duration(0)
-	for _, path := range p.apps[a].paths {
-		maxTime = max(maxTime, p.pathTime(s, a, path))
-	}
-	return maxTime
+	return lists.Max(time.Duration(0), len(p.apps[a].paths), func(i int) time.Duration { return p.pathTime(s, a, p.apps[a].paths[i]) })
 }
 
 // pathTime returns the longest time that a request takes along one path of modules in a solution: in each it

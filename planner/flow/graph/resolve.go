@@ -10,6 +10,8 @@ import (
 	"inferplan/formats"
 	"inferplan/planner/flow/terms"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
+	"inferplan/planner/stages"
 	"inferplan/policy/flow"
 )
 
@@ -38,10 +40,7 @@ func resolveProblem(in *kind.Problem, run *kind.SolveRun) (*resolvedProblem, err
 	if err := r.resolvePools(); err != nil {
 		return nil, err
 	}
-	var models []*formats.ProfileModel
-	for i := range in.Profile.Models {
-		models = append(models, &in.Profile.Models[i])
-	}
+	models := lists.Map(len(in.Profile.Models), func(i int) *formats.ProfileModel { return &in.Profile.Models[i] })
 	if err := in.CheckPools(models); err != nil {
 		return nil, err
 	}
@@ -114,9 +113,7 @@ func (r *resolvedProblem) addApplication(i int, source formats.Application) erro
 	// Paths: the graph's are those that follow the entry.
 	for _, path := range graph.Nodes[0].Paths {
 		list := []int{0}
-		for _, n := range path {
-			list = append(list, int(n))
-		}
+		list = append(list, lists.Map(len(path), func(i int) int { return int(path[i]) })...)
 		a.paths = append(a.paths, list)
 	}
 	if err := r.setDeadline(&a, &source, docPath); err != nil {
@@ -144,10 +141,7 @@ func (r *resolvedProblem) checkModuleRuns(module *appModule, docPath string, ind
 func (r *resolvedProblem) setDeadline(a *app, w *formats.Application, docPath string) (err error) {
 	longestPath := time.Duration(0)
 	for _, path := range a.paths {
-		sum := time.Duration(0)
-		for _, i := range path {
-			sum += r.minSingleTime(&a.modules[i])
-		}
+		sum := lists.Sum(len(path), func(i int) time.Duration { return r.minSingleTime(&a.modules[path[i]]) })
 		longestPath = max(longestPath, sum)
 	}
 	a.slo, a.margin, err = terms.SLO(r.input, r.run, w, docPath, "400ms", longestPath, "the longest path in batches of one")
@@ -157,11 +151,7 @@ func (r *resolvedProblem) setDeadline(a *app, w *formats.Application, docPath st
 // minSingleTime returns the least time that a batch of one takes in a module: by the choice of model and the
 // device that are fastest.
 func (r *resolvedProblem) minSingleTime(n *appModule) time.Duration {
-	minTime := time.Duration(math.MaxInt64)
-	for _, c := range n.choices {
-		minTime = min(minTime, r.measuredModels[c.model].minSingleTime)
-	}
-	return minTime
+	return lists.Min(time.Duration(math.MaxInt64), len(n.choices), func(i int) time.Duration { return r.measuredModels[n.choices[i].model].minSingleTime })
 }
 
 // checkAccuracyFloor returns an error if even the most accurate choices of models miss an application's accuracy floor, a least product
@@ -192,4 +182,72 @@ func (r *resolvedProblem) checkAccuracyFloor(a *app) error {
 		r.run.Assume("accuracy 1 for %s of %s: no accuracy is given", strings.Join(unknown, ", "), a.name)
 	}
 	return nil
+}
+
+// measuredModel is a model of the profile on the devices of the cluster.
+type measuredModel struct {
+	profile       *formats.ProfileModel
+	costs         [][]stages.ShareCosts // by pool and by number of shares per device, less one
+	minSingleTime time.Duration         // time of the fastest batch of one
+}
+
+// modelIndex returns the index of a model in the problem. If the model is not there yet, it is read from the profile and added, with its
+// levels (limits on batch times, each with the best batch size for a device of each pool). docPath is the place, in the workload, of the
+// module that asks for it.
+func (r *resolvedProblem) modelIndex(name, docPath string) (int, error) {
+	if u := slices.IndexFunc(r.problem.models, func(m model) bool { return m.name == name }); u >= 0 {
+		return u, nil
+	}
+
+	// Find the model in the profile, and what its blocks cost on each pool.
+	i, err := r.input.ModelIndex(name, docPath+".model")
+	if err != nil {
+		return 0, err
+	}
+	m, path := &r.input.Profile.Models[i], fmt.Sprintf("models[%d]", i)
+	if len(m.Blocks) == 0 {
+		return 0, r.input.FieldError("profile", path+".blocks", "no block", "at least one", "")
+	}
+	costs, err := stages.MeasuredCosts(m, r.pools, r.input.Values.WholeNumber("max-batch"), r.input.FileName("profile"), path)
+	if err != nil {
+		return 0, err
+	}
+
+	// Compute its templates, and from these the levels.
+	measured := measuredModel{profile: m, costs: costs, minSingleTime: math.MaxInt64}
+	byPool := make([][]template, len(r.pools))
+	for k := range r.pools {
+		byPool[k] = measured.deviceTemplates(&r.pools[k], k)
+		for _, t := range byPool[k] {
+			measured.minSingleTime = min(measured.minSingleTime, stages.MaxTime(&costs[k][t.sharesPerDevice-1], 1, 0, len(m.Blocks)))
+		}
+	}
+	r.problem.models = append(r.problem.models, model{name: name, levels: levelsOf(byPool)})
+	r.measuredModels = append(r.measuredModels, measured)
+	return len(r.measuredModels) - 1, nil
+}
+
+// deviceTemplates returns the templates of a model on a device of pool k: every division of the device into equal shares with a replica
+// in each, with every batch size that was measured and fits into the memory of a share. worstTime is there the longest time of any batch
+// up to that size, rate that of all replicas.
+func (m *measuredModel) deviceTemplates(pool *formats.Pool, k int) []template {
+	weights := lists.Sum(len(m.profile.Blocks), func(i int) int64 { return m.profile.Blocks[i].WeightBytes })
+	var templates []template
+	if pool.Count == 0 {
+		return nil
+	}
+	for v := range m.costs[k] {
+		s := &m.costs[k][v]
+		worstTime := time.Duration(0)
+		for _, b := range s.PlannableSizes() {
+			e := s.ExpectedTimes(b)
+			worstTime = max(worstTime, stages.MaxTime(s, b, 0, len(m.profile.Blocks)))
+			memory := max(weights, s.CostAt(b).Memory)
+			if pool.Memory > 0 && memory > int64(pool.Memory)/int64(v+1) {
+				continue
+			}
+			templates = append(templates, template{batch: b, sharesPerDevice: v + 1, worstTime: worstTime, rate: float64(v+1) * float64(b) / e.Mean(0, len(m.profile.Blocks)).Seconds(), memory: memory})
+		}
+	}
+	return templates
 }

@@ -7,6 +7,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/planner/kind"
+	"inferplan/planner/moves"
 )
 
 // runningClass is devices of a pool that hold the same under the plan that runs.
@@ -20,19 +21,13 @@ type runningClass struct {
 type runningPart struct{ model, sharesPerDevice int }
 
 // runningClasses returns what devices hold under the plan that runs, by pool and content. Idle devices are left out, and
-// models that the problem does not have as they run.
+// models that the problem does not have as they run: with other blocks, or from another file.
 func (r *resolvedProblem) runningClasses() (classes []runningClass) {
-	running := r.input.RunningPlan
-	heldByDevice := running.HeldByDevice()
-	for k := range r.pools {
-		i := slices.IndexFunc(running.Pools, func(p formats.Pool) bool { return p.Device == r.pools[k].Device })
-		for n := range r.pools[k].Count {
-			if i < 0 || n >= len(heldByDevice[i]) {
-				break
-			}
+	for k, held := range moves.HeldByPool(r.input.RunningPlan, r.pools) {
+		for _, content := range held {
 			class := runningClass{pool: k, count: 1}
-			for _, part := range heldByDevice[i][n] {
-				if u := r.unchangedModel(&part); u >= 0 {
+			for _, part := range content {
+				if u := slices.IndexFunc(r.measuredModels, func(m measuredModel) bool { return moves.IsUnchanged(&part, m.profile, part.Share) }); u >= 0 {
 					class.parts = append(class.parts, runningPart{u, part.Share})
 				}
 			}
@@ -47,21 +42,6 @@ func (r *resolvedProblem) runningClasses() (classes []runningClass) {
 		}
 	}
 	return classes
-}
-
-// unchangedModel returns the index of the model that a device holds a part of, or -1 if the problem does not have it, or the
-// profile has other blocks or another file of it than the plan that runs.
-func (r *resolvedProblem) unchangedModel(part *formats.HeldPart) int {
-	u := slices.IndexFunc(r.problem.models, func(m model) bool { return m.name == part.Model })
-	if u < 0 {
-		return -1
-	}
-	today := r.measuredModels[u].profile.NewDeployment()
-	whole := formats.HeldPart{Model: today.Model, SHA256: today.SHA256, Blocks: [2]int{0, today.NumBlocks}, WholeModel: true, Share: part.Share}
-	if !part.Equals(&whole) {
-		return -1
-	}
-	return u
 }
 
 // runningResult returns the plan that runs as a result of today's problem. If that does not have its choices, batches or

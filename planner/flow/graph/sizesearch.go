@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"inferplan/planner/lists"
 )
 
 // sizeSearch looks for the cheapest solution that attains a requested share in simulation.
@@ -231,9 +233,7 @@ func (z *sizeSearch) neighbours(s *solution, delta int) []*solution {
 			t.devices = slices.Clone(s.devices)
 			t.devices[u] = slices.Clone(s.devices[u])
 			t.devices[u][k] += delta
-			for v := range t.devices {
-				poolDevices += t.devices[v][k]
-			}
+			poolDevices += lists.Sum(len(t.devices), func(v int) int { return t.devices[v][k] })
 			if poolDevices <= z.p.pools[k].count && z.p.carriesRate(&t, u) {
 				list = append(list, change{&t, z.p.pools[k].price})
 			}
@@ -242,9 +242,5 @@ func (z *sizeSearch) neighbours(s *solution, delta int) []*solution {
 
 	// Sort by the price of the device, the dearest first.
 	slices.SortStableFunc(list, func(a, b change) int { return cmp.Compare(b.price, a.price) })
-	var solutions []*solution
-	for _, c := range list {
-		solutions = append(solutions, c.s)
-	}
-	return solutions
+	return lists.Map(len(list), func(i int) *solution { return list[i].s })
 }

@@ -8,6 +8,7 @@ import (
 
 	"inferplan/planner/flow/terms"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/solver/milp"
 )
 
@@ -189,9 +190,7 @@ func (s *planSearch) factorBound(ctx context.Context) (float64, error) {
 func (p *problem) maxDeviceRate(n *appModule, k int) float64 {
 	maxRate := 0.0
 	for _, c := range n.choices {
-		for _, l := range p.models[c.model].levels {
-			maxRate = max(maxRate, l.templates[k].rate)
-		}
+		maxRate = lists.Max(maxRate, len(p.models[c.model].levels), func(i int) float64 { return p.models[c.model].levels[i].templates[k].rate })
 	}
 	return maxRate
 }

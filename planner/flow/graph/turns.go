@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/planner/flow/terms"
+	"inferplan/planner/lists"
 	"inferplan/solver/milp"
 )
 
@@ -48,10 +49,7 @@ func (p *problem) sharedRunTimes() (times []time.Duration, complete bool) {
 	if len(times) <= maxRunLimits {
 		return times, true
 	}
-	spread := make([]time.Duration, maxRunLimits)
-	for i := range spread {
-		spread[i] = times[i*(len(times)-1)/(maxRunLimits-1)]
-	}
+	spread := lists.Filled(maxRunLimits, func(i int) time.Duration { return times[i*(len(times)-1)/(maxRunLimits-1)] })
 	return spread, false
 }
 
@@ -212,10 +210,7 @@ func (s *solution) sharedDevices(p *problem, k int) int {
 // devices.
 func (s *solution) fillSharedTime(p *problem) {
 	for k := range p.pools {
-		sum := 0.0
-		for u := range s.timeShares {
-			sum += s.timeShares[u][k]
-		}
+		sum := lists.Sum(len(s.timeShares), func(u int) float64 { return s.timeShares[u][k] })
 		if sum > 0 {
 			scale := float64(s.sharedDevices(p, k)) / sum
 			for u := range s.timeShares {

@@ -11,6 +11,5 @@
 //
 // The order in which to read the files:
 //
-//	table.go  the table, by the cost of workers and of requests that are not carried
-//	pace.go   the pace, by how much the arrivals of a trace vary
+//	table.go  the table, by the cost of workers and of requests that are not carried; the pace, by how much the arrivals of a trace vary
 package scaling

@@ -33,7 +33,7 @@ func SolveError(ctx context.Context, sol *milp.Solution, err error, program, res
 // known. It also sets why the search stopped, by the distance to that bound: a plan that is proven to be the best with its margin need
 // not be the best of all. The search stops at requestedGap.
 func SetObjectiveBound(o *kind.Outcome, bound float64, boundScope string, requestedGap float64) {
-	o.Objective = kind.BoundedObjective(o.Objective.Name, o.Sense, o.Objective.Value, bound)
+	o.Objective = kind.BoundedObjective(o.Objective.Name, o.Objective.Value, bound)
 	o.Objective.BoundAmong = boundScope
 	gap := math.Inf(1)
 	if o.Objective.Gap != nil {

@@ -9,7 +9,6 @@
 //
 // The order in which to read the files:
 //
-//	targets.go  prices, weights, SLOs and margins, from the documents
+//	targets.go  prices, weights, SLOs and margins, from the documents; a model on devices as a part of a plan
 //	bound.go    programs without a solution, and the bound of all plans in an outcome
-//	stage.go    a model on devices as a part of a plan, and the longest time of its batches
 package terms

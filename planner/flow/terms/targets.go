@@ -8,6 +8,8 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
+	"inferplan/planner/stages"
 )
 
 // The values of the option algorithm.
@@ -48,20 +50,14 @@ const WaitQuantile = .1
 // of devices and for throughput, 1. It returns an error for a price that is missing, a kind of devices that is there
 // twice, and a cluster without devices.
 func Prices(in *kind.Problem) (prices []float64, err error) {
-	objective, devices := in.Values.Word("objective"), 0
+	devices := 0
 	for i, pool := range in.Cluster.Pools {
 		if slices.ContainsFunc(in.Cluster.Pools[:i], func(o formats.Pool) bool { return o.Device == pool.Device }) {
 			return nil, in.FieldError("cluster", fmt.Sprintf("pools[%d].device", i), pool.Device+" a second time", "each device kind once", "add up the counts")
 		}
-		price, field := 1.0, ""
-		switch objective {
-		case "cost":
-			price, field = pool.USDPerHour, "usd_per_hour"
-		case "power":
-			price, field = pool.Watts, "watts"
-		}
-		if !(price > 0) {
-			return nil, in.FieldError("cluster", fmt.Sprintf("pools[%d].%s", i, field), "nothing", "what a "+pool.Device+" takes, for --objective "+objective, "")
+		price, err := in.DevicePrice(i)
+		if err != nil {
+			return nil, err
 		}
 		prices, devices = append(prices, price), devices+pool.Count
 	}
@@ -103,4 +99,29 @@ func Weight(in *kind.Problem, a *formats.Application, docPath string) (float64, 
 		return 0, in.FieldError("workload", docPath+".rps", "no rate to carry", "one of every application with --objective "+objective, "")
 	}
 	return a.RPS, nil
+}
+
+// AddStage adds to a deployment a pipeline of one stage, which runs the whole model in batches of the given size. costs
+// are those of the model on the stage's devices.
+func AddStage(d *formats.Deployed, s formats.Stage, profile *formats.ProfileModel, costs *stages.ShareCosts, batch int) {
+	s.Blocks = [2]int{0, d.NumBlocks}
+	costs.WriteStage(&s, profile, batch)
+	d.Pipelines = append(d.Pipelines, formats.Pipeline{Batch: batch, RPS: s.RPS, LatencyUS: s.InferUS[batch-1], Stages: []formats.Stage{s}})
+}
+
+// MaxBatchTime returns the longest time that a plan states for a batch of a model, of any size up to the planned one and on any of its
+// devices. If the plan does not deploy the model, it returns 0.
+func MaxBatchTime(p *formats.Plan, name string) time.Duration {
+	maxTime := time.Duration(0)
+	for i := range p.Deployment {
+		if p.Deployment[i].Model != name {
+			continue
+		}
+		for _, pl := range p.Deployment[i].Pipelines {
+			for _, s := range pl.Stages {
+				maxTime = lists.Max(maxTime, len(s.InferUS), func(i int) time.Duration { return s.InferUS[i].D() })
+			}
+		}
+	}
+	return maxTime
 }

@@ -8,6 +8,7 @@ import (
 
 	"inferplan/planner/flow/terms"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/policy/flow"
 	"inferplan/solver/milp"
 )
@@ -40,7 +41,7 @@ type batchProgram struct {
 // that carry the rates. If the rates take more than all devices, it returns an error with the load that they carry.
 func (w *workflowProblem) chooseDevices(ctx context.Context) (*chosenBatches, error) {
 	counts := w.deviceCounts()
-	totalDevices := sumOf(counts)
+	totalDevices := lists.Total(counts)
 
 	// For throughput all devices are used.
 	b, err := w.chooseBatches(ctx, counts)
@@ -66,11 +67,7 @@ func (w *workflowProblem) chooseDevices(ctx context.Context) (*chosenBatches, er
 
 // deviceCounts returns the number of devices of each kind.
 func (w *workflowProblem) deviceCounts() []int {
-	counts := make([]int, len(w.pools))
-	for k := range counts {
-		counts[k] = w.pools[k].Count
-	}
-	return counts
+	return lists.Filled(len(w.pools), func(k int) int { return w.pools[k].Count })
 }
 
 // cheapestDevices chooses the cheapest numbers of devices of several kinds that carry the rates, and batches for them. A first program
@@ -118,7 +115,7 @@ func (w *workflowProblem) cheapestDevices(ctx context.Context, clusterChoice *ch
 // deviceTime of the result is that part times the number of all devices, so that with one kind it is the device time of the work. All
 // devices divided by it are the rate factor that they carry without queueing. It leaves out memory and loads: no placement carries more.
 func (w *workflowProblem) chooseBatches(ctx context.Context, counts []int) (*chosenBatches, error) {
-	m, totalDevices := w.newBatchProgram(counts), sumOf(counts)
+	m, totalDevices := w.newBatchProgram(counts), lists.Total(counts)
 	m.minimizeBusiestKind(counts)
 	b, sol, err := m.solve(ctx)
 	if err != nil {
@@ -212,11 +209,7 @@ func (m *batchProgram) addBatchChoice(name string, objective float64) milp.Var {
 // serviceLoad returns the tasks per second, in tasks of the usual work, that all applications ask of service s
 // if each has its weight as its rate.
 func (w *workflowProblem) serviceLoad(s int) float64 {
-	sum := 0.0
-	for a := range w.apps {
-		sum += w.apps[a].weight * w.apps[a].meanWork[s]
-	}
-	return sum
+	return lists.Sum(len(w.apps), func(a int) float64 { return w.apps[a].weight * w.apps[a].meanWork[s] })
 }
 
 // limitKindTime adds a row by which the time that all services (models) take of devices of kind k at rate factor 1 is at most factor
@@ -239,17 +232,13 @@ func (m *batchProgram) minimizeBusiestKind(counts []int) {
 	}
 	maxTime := m.program.AddVar("devices", 0, milp.Inf, 1)
 	for k, n := range counts {
-		m.limitKindTime(k, maxTime, float64(n)/float64(sumOf(counts)))
+		m.limitKindTime(k, maxTime, float64(n)/float64(lists.Total(counts)))
 	}
 }
 
 // kindTime returns the device time of kind k at rate factor 1, in devices.
 func (b *chosenBatches) kindTime(w *workflowProblem, k int) float64 {
-	sum := 0.0
-	for s := range w.services {
-		sum += b.serviceTime(w, s, k)
-	}
-	return sum
+	return lists.Sum(len(w.services), func(s int) float64 { return b.serviceTime(w, s, k) })
 }
 
 // serviceTime returns the time that service s takes on devices of kind k at rate factor 1, in devices: its
@@ -301,7 +290,7 @@ func (m *batchProgram) readBatches(sol *milp.Solution) *chosenBatches {
 		}
 
 		// The shares sum to 1 only up to the solver's tolerance.
-		totalShare := sumOf(workShare)
+		totalShare := lists.Total(workShare)
 		for k := range workShare {
 			workShare[k] /= totalShare
 		}
@@ -432,18 +421,10 @@ func (b *chosenBatches) rateFactor() (value, bound float64) {
 	if b.deviceTime <= 0 {
 		return 0, 0
 	}
-	devices := float64(sumOf(b.counts))
+	devices := float64(lists.Total(b.counts))
 	value = devices / b.deviceTime
 	if b.deviceTimeBound >= b.deviceTime*(1-1e-12) {
 		return value, value
 	}
 	return value, devices / math.Max(b.deviceTimeBound, 1e-300)
-}
-
-// sumOf returns the sum of values.
-func sumOf[T int | float64](values []T) (sum T) {
-	for _, x := range values {
-		sum += x
-	}
-	return sum
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/lists"
 	"inferplan/solver/milp"
 )
 
@@ -44,7 +45,7 @@ func (w *workflowProblem) objectiveBound(ctx context.Context) (float64, error) {
 	case !sol.Feasible() || sol.Bound <= 0:
 		return math.NaN(), nil
 	case throughput:
-		return float64(sumOf(counts)) / sol.Bound * (1 + 1e-7), nil
+		return float64(lists.Total(counts)) / sol.Bound * (1 + 1e-7), nil
 	case len(counts) == 1:
 		return math.Ceil(sol.Bound*(1-1e-7)) * w.prices[0], nil
 	}

@@ -8,6 +8,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/planner/lists"
 )
 
 // partition is a part of a cluster's pool whose devices run the same models. It begins at firstDevice of
@@ -21,7 +22,7 @@ type ModelGroup struct {
 }
 
 // DeviceCount returns how many devices the group has.
-func (g *ModelGroup) DeviceCount() int { return sumOf(g.Devices) }
+func (g *ModelGroup) DeviceCount() int { return lists.Total(g.Devices) }
 
 // DedicatedAuto is the value of the option dedicated with which simulation chooses the devices.
 const DedicatedAuto = "auto"

@@ -15,8 +15,7 @@
 //
 // The order in which to read the files:
 //
-//	problem.go    Plan, and from the documents to numbers: demand, visits, deadlines
-//	lengths.go    the samples of lengths that modules name
+//	problem.go    Plan, and from the documents to numbers: demand, visits, deadlines, samples of lengths
 //	services.go   services with their useful batch sizes and load times on each kind of devices
 //	batches.go    kinds, batch sizes and work shares: a program over all deadlines, with its bound
 //	bound.go      the bound of all plans, without queueing

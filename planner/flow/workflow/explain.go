@@ -10,6 +10,7 @@ import (
 	"inferplan/formats/document"
 	"inferplan/planner/flow/terms"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/policy/flow"
 )
 
@@ -83,9 +84,7 @@ func deviceGroups(p *formats.Plan) (lines []string) {
 // for all others.
 func deviceTimeTexts(p *formats.Plan, f *formats.FlowPlan) (parts []string) {
 	totalDevices, otherTime, otherModels := 0, 0.0, 0
-	for i := range p.Pools {
-		totalDevices += p.Pools[i].Count
-	}
+	totalDevices += lists.Sum(len(p.Pools), func(i int) int { return p.Pools[i].Count })
 	for i := range p.Deployment {
 		d, m := &p.Deployment[i], &f.Modules[i]
 

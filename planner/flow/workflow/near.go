@@ -9,8 +9,8 @@ import (
 	"inferplan/formats"
 	"inferplan/planner/flow/terms"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/planner/moves"
-	"inferplan/solver/milp"
 )
 
 // outcomeNear returns the outcome of a plan that starts from the one that runs, which moves at most the share of the devices
@@ -78,11 +78,8 @@ func takeBound(runningPlan, bestPlan *kind.Outcome, gap float64) {
 	if bestPlan.Objective.Bound == nil || DrainsLanguageModel(runningPlan.Deployment, formats.FlowOf(&formats.Plan{Section: runningPlan.Section}).Modules) {
 		return
 	}
-	bound := max(*bestPlan.Objective.Bound, o.Value)
-	if runningPlan.Sense == milp.Minimize {
-		bound = min(*bestPlan.Objective.Bound, o.Value)
-	}
-	runningPlan.Objective = kind.BoundedObjective(o.Name, runningPlan.Sense, o.Value, bound)
+	bound := kind.ValidBound(runningPlan.Sense, o.Value, *bestPlan.Objective.Bound)
+	runningPlan.Objective = kind.BoundedObjective(o.Name, o.Value, bound)
 	runningPlan.Objective.BoundAmong = bestPlan.Objective.BoundAmong
 	runningPlan.StoppedBy = kind.StopReason(*runningPlan.Objective.Gap, gap)
 }
@@ -127,10 +124,7 @@ func (w *workflowProblem) limitMoves(o *kind.Outcome, maxMoved int) (held [][]in
 		}
 	}
 	for s := range needed {
-		deviceTime := 0.0
-		for _, l := range o.Deployment[s].Pipelines {
-			deviceTime += l.Stages[0].GPUs
-		}
+		deviceTime := lists.Sum(len(o.Deployment[s].Pipelines), func(i int) float64 { return o.Deployment[s].Pipelines[i].Stages[0].GPUs })
 		if deviceTime > TimeTolerance*float64(len(o.Deployment[s].Pipelines)) {
 			needed[s] = int(math.Ceil(deviceTime - 1e-6))
 		}
@@ -190,10 +184,7 @@ func (w *workflowProblem) inPlacementOrder(o *kind.Outcome, b *chosenBatches, he
 
 // nextDevice returns the first device of an outcome that is not taken and runs the services of kind k, or -1.
 func (w *workflowProblem) nextDevice(o *kind.Outcome, b *chosenBatches, k int, isTaken []bool) int {
-	firstDevice := 0
-	for i := range w.partitions[k].pool {
-		firstDevice += o.Pools[i].Count
-	}
+	firstDevice := lists.Sum(w.partitions[k].pool, func(i int) int { return o.Pools[i].Count })
 	pool := &o.Pools[w.partitions[k].pool]
 	for n := range pool.Count {
 		runsSame := !isTaken[firstDevice+n]
@@ -209,10 +200,7 @@ func (w *workflowProblem) nextDevice(o *kind.Outcome, b *chosenBatches, k int, i
 
 // residentsOf returns, by device numbered through all pools, the modules that it holds at the start, by index.
 func residentsOf(plan *formats.Plan) [][]int {
-	devices := 0
-	for k := range plan.Pools {
-		devices += plan.Pools[k].Count
-	}
+	devices := lists.Sum(len(plan.Pools), func(k int) int { return plan.Pools[k].Count })
 	held := make([][]int, devices)
 	for s, m := range formats.FlowOf(plan).Modules {
 		for _, d := range m.Resident {
@@ -226,11 +214,9 @@ func residentsOf(plan *formats.Plan) [][]int {
 // without a load: those that it holds under the plan that runs, and runs under the new one. If its memory does not hold all
 // of them beside the largest batch, the first that fit.
 func (w *workflowProblem) heldResidents(plan *formats.Plan) (held [][]int) {
-	running := w.input.RunningPlan
-	heldByDevice, section := running.HeldByDevice(), formats.FlowOf(plan)
+	contents, section := moves.HeldByPool(w.input.RunningPlan, plan.Pools), formats.FlowOf(plan)
 	for k := range plan.Pools {
 		pool := &plan.Pools[k]
-		i := slices.IndexFunc(running.Pools, func(p formats.Pool) bool { return p.Device == pool.Device })
 		workingBytes := section.WorkingBytesByDevice(plan.Deployment, pool)
 		for n := range pool.Count {
 			var services []int
@@ -240,8 +226,7 @@ func (w *workflowProblem) heldResidents(plan *formats.Plan) (held [][]int) {
 			}
 			for s := range plan.Deployment {
 				d := &plan.Deployment[s]
-				part := formats.HeldPart{Model: d.Model, SHA256: d.SHA256, Blocks: [2]int{0, d.NumBlocks}, WholeModel: true, Share: 1}
-				isHeld := i >= 0 && n < len(heldByDevice[i]) && heldByDevice[i][n].Covers(formats.DeviceContent{part})
+				isHeld := contents[k][n].Covers(formats.DeviceContent{moves.WholeModel(d, 1)})
 				if weights := section.Modules[s].WeightBytes; isHeld && d.RunsOn(pool.Device, n) && weights <= freeBytes {
 					services, freeBytes = append(services, s), freeBytes-weights
 				}

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"inferplan/planner/flow/terms"
+	"inferplan/planner/lists"
 	"inferplan/solver/milp"
 )
 
@@ -51,7 +52,7 @@ func placeServices(ctx context.Context, w *workflowProblem, b *chosenBatches) (*
 	// No placement serves more than all time. If the greedy one does not serve that, improve it by a program, unless the program is too
 	// large or the bound is reached.
 	p := devicePlacer.placement
-	totalTime := sumOf(p.totalTime)
+	totalTime := lists.Total(p.totalTime)
 	p.servedBound = totalTime
 	if p.servedTime < totalTime*(1-1e-6) {
 		// servedUpperBound takes the memory of all devices as one. It is made for devices of one kind.
@@ -80,19 +81,15 @@ func newPlacement(w *workflowProblem, b *chosenBatches) *placement {
 		factor, _ = b.rateFactor()
 	}
 	for k, n := range b.counts {
-		for range n {
-			p.kindOf = append(p.kindOf, k)
-		}
+		p.kindOf = append(p.kindOf, slices.Repeat([]int{k}, n)...)
 	}
 	for s := range w.services {
-		kindTime, timeValue := make([]float64, len(w.pools)), make([]float64, len(w.pools))
-		for k := range kindTime {
-			kindTime[k] = factor * b.serviceTime(w, s, k)
-		}
+		timeValue := make([]float64, len(w.pools))
+		kindTime := lists.Filled(len(w.pools), func(k int) float64 { return factor * b.serviceTime(w, s, k) })
 
 		// A device of a fast kind does more of the service's tasks than one of a slow kind. If all tasks ran on kind k, they would
 		// take devicesAlone devices there instead of totalTime. So one device there does the work of totalTime / devicesAlone.
-		totalTime := sumOf(kindTime)
+		totalTime := lists.Total(kindTime)
 		for k := range timeValue {
 			if b.batch[s][k] == notDeployed {
 				continue
@@ -118,10 +115,7 @@ func modelBytes(w *workflowProblem) []int64 {
 			bytes[k] = math.MaxInt64
 			continue
 		}
-		workingBytes := int64(0)
-		for s := range w.services {
-			workingBytes = max(workingBytes, w.services[s].byKind[k].workingBytes)
-		}
+		workingBytes := lists.Max(int64(0), len(w.services), func(s int) int64 { return w.services[s].byKind[k].workingBytes })
 		bytes[k] = int64(w.pools[k].Memory) - workingBytes
 	}
 	return bytes
@@ -132,10 +126,7 @@ func modelBytes(w *workflowProblem) []int64 {
 // the rest of it.
 func (r *placer) placeGreedily() {
 	services, p := r.problem.services, r.placement
-	order := make([]int, len(services))
-	for s := range order {
-		order[s] = s
-	}
+	order := lists.Indexes(len(services))
 	slices.SortStableFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(services[b].weights, services[a].weights), cmp.Compare(p.totalTime[b], p.totalTime[a]))
 	})
@@ -276,10 +267,7 @@ func (r *placer) newProgram() (m *milp.Model, holdVars [][]milp.Var) {
 	m = milp.New("placement of workflows")
 	m.SetSense(milp.Maximize)
 	p, services := r.placement, r.problem.services
-	demand := make([]milp.Row, len(services))
-	for s := range services {
-		demand[s] = m.AddLE("time of "+services[s].name, p.totalTime[s]) // no more work than the service has
-	}
+	demand := lists.Filled(len(services), func(s int) milp.Row { return m.AddLE("time of "+services[s].name, p.totalTime[s]) }) // no more work than the service has
 	holdVars = make([][]milp.Var, len(p.kindOf))
 	for d, k := range p.kindOf {
 		memory, time := m.AddLE(fmt.Sprintf("memory %d", d), float64(r.modelBytes[k])/1e9), m.AddLE(fmt.Sprintf("time %d", d), 1)

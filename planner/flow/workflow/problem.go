@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/arrivals"
 	"inferplan/formats/document"
 	"inferplan/planner/flow/terms"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/policy/flow"
 	"inferplan/solver/milp"
 )
@@ -56,10 +58,7 @@ func Plan(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outc
 	if err != nil {
 		return nil, err
 	}
-	var usedModels []*formats.ProfileModel
-	for i := range problem.services {
-		usedModels = append(usedModels, problem.services[i].profile)
-	}
+	usedModels := lists.Map(len(problem.services), func(i int) *formats.ProfileModel { return problem.services[i].profile })
 	run.WarnStaleModels(&in.Documents, usedModels)
 	if in.KeepRunning {
 		return problem.keepRunning(ctx)
@@ -222,10 +221,7 @@ func (w *workflowProblem) requestDemand(a *workflow, visits []flow.SegmentVisits
 	tasks, work = make([]float64, len(w.services)), make([]float64, len(w.services))
 	for g := range a.graph.Segments {
 		// times is the mean number of visits of segment g.
-		times := 0.0
-		for _, v := range visits {
-			times += v.Chance * float64(v.Counts[g])
-		}
+		times := lists.Sum(len(visits), func(i int) float64 { return visits[i].Chance * float64(visits[i].Counts[g]) })
 		for _, ask := range a.graph.ServiceDemands(g) {
 			s := a.serviceOf[ask.Service]
 			tasks[s] += times * ask.Tasks
@@ -253,11 +249,7 @@ func (w *workflowProblem) coveredVisits(a *workflow, visits []flow.SegmentVisits
 // visitTime returns the time that a request takes which visits each segment as often as v says, if a visit of a
 // segment takes its segmentTimes.
 func visitTime(segmentTimes []time.Duration, v flow.SegmentVisits) time.Duration {
-	sum := time.Duration(0)
-	for g, n := range v.Counts {
-		sum += time.Duration(n) * segmentTimes[g]
-	}
-	return sum
+	return lists.Sum(len(v.Counts), func(g int) time.Duration { return time.Duration(v.Counts[g]) * segmentTimes[g] })
 }
 
 // segmentTimes returns, by segment of application a, the time of the longest path through it without waits: with the batches chosen (by
@@ -285,10 +277,7 @@ func longestPathTime(paths [][]flow.PathStep, serviceTime func(service int32) ti
 	for _, path := range paths {
 		sum := time.Duration(0)
 		for _, step := range path {
-			stepTime := time.Duration(0)
-			for _, id := range step.Services {
-				stepTime = max(stepTime, time.Duration(step.Work*float64(serviceTime(id))))
-			}
+			stepTime := lists.Max(time.Duration(0), len(step.Services), func(i int) time.Duration { return time.Duration(step.Work * float64(serviceTime(step.Services[i]))) })
 			sum += stepTime
 		}
 		maxTime = max(maxTime, sum)
@@ -300,9 +289,7 @@ func longestPathTime(paths [][]flow.PathStep, serviceTime func(service int32) ti
 // in the chosen batches, or in batches of one if chosen is nil.
 func (w *workflowProblem) longestVisitTime(a *workflow, chosen [][]int) time.Duration {
 	maxTime, segments := time.Duration(0), w.segmentTimes(a, chosen)
-	for _, v := range a.visits {
-		maxTime = max(maxTime, visitTime(segments, v))
-	}
+	maxTime = lists.Max(maxTime, len(a.visits), func(i int) time.Duration { return visitTime(segments, a.visits[i]) })
 	return maxTime
 }
 
@@ -340,9 +327,49 @@ func (w *workflowProblem) requestPaths(a *workflow) ([]formats.Way, error) {
 	}
 
 	// Otherwise draw them.
-	var names []string
-	for _, s := range a.serviceOf {
-		names = append(names, w.services[s].name)
-	}
+	names := lists.Map(len(a.serviceOf), func(i int) string { return w.services[a.serviceOf[i]].name })
 	return flow.DrawPaths(a.graph, a.application.Name, names, flow.DrawnRequests, w.input.Seed), nil
+}
+
+// withLengthSamples returns a copy of the problem in which the modules that name a file of lengths have its rows (tokens of prompts and
+// answers) as a sample. Of more than MaxSampleRows rows they have some evenly spread ones, and the plan states that as an assumption. The
+// caller's documents do not change.
+func withLengthSamples(in *kind.Problem, run *kind.SolveRun) (*kind.Problem, error) {
+	applications := slices.Clone(formats.ApplicationsOf(in.Workload))
+	for i := range applications {
+		applications[i].Segments = slices.Clone(applications[i].Segments)
+		for g := range applications[i].Segments {
+			modules := slices.Clone(applications[i].Segments[g].Modules)
+			for k := range modules {
+				m := &modules[k]
+				if m.LengthsFile == "" {
+					continue
+				}
+
+				rows, err := arrivals.ReadLengths(in.WorkloadDir, m.LengthsFile)
+				if err != nil {
+					return nil, err
+				}
+				if m.Sample = evenlySpread(rows, formats.MaxSampleRows); len(m.Sample) < len(rows) {
+					run.Assume("lengths of %s: %d rows of the %d of %s", m.Name, len(m.Sample), len(rows), m.LengthsFile)
+				}
+			}
+			applications[i].Segments[g].Modules = modules
+		}
+	}
+
+	// Return copies: the caller keeps its documents.
+	workload := *in.Workload
+	workload.Section = applications
+	copied := *in
+	copied.Workload = &workload
+	return &copied, nil
+}
+
+// evenlySpread returns at most maxRows rows, evenly spread over the list.
+func evenlySpread(rows [][2]int, maxRows int) [][2]int {
+	if len(rows) <= maxRows {
+		return rows
+	}
+	return lists.Filled(maxRows, func(i int) [2]int { return rows[(2*i+1)*len(rows)/(2*maxRows)] })
 }

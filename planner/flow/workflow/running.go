@@ -10,6 +10,7 @@ import (
 	"inferplan/formats"
 	"inferplan/planner/flow/terms"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/planner/moves"
 	"inferplan/solver/milp"
 )
@@ -37,9 +38,9 @@ func (w *workflowProblem) readRunning() (*runningWorkflows, *kind.InfeasibleErro
 		divided.services[s].byKind = nil
 	}
 	r := &runningWorkflows{problem: &divided}
-	for k := range w.clusterPools {
+	for k, held := range moves.HeldByPool(running, w.clusterPools) {
 		// Devices that run the same services form a partition.
-		devices, firstDevice := w.runningDevices(k), 0
+		devices, firstDevice := w.runningDevices(k, held), 0
 		for i := range devices {
 			services := devices[i].services
 			isFirst := !slices.ContainsFunc(devices[:i], func(o runningDevice) bool { return slices.Equal(o.services, services) })
@@ -89,24 +90,21 @@ func (w *workflowProblem) keepBatch(s int, running *formats.Plan) *kind.Infeasib
 	return nil
 }
 
-// runningDevices returns the devices of a pool of the cluster as they run.
-func (w *workflowProblem) runningDevices(k int) []runningDevice {
-	running, devices := w.input.RunningPlan, make([]runningDevice, w.clusterPools[k].Count)
-	i := slices.IndexFunc(running.Pools, func(p formats.Pool) bool { return p.Device == w.clusterPools[k].Device })
-	if i < 0 {
-		return devices
-	}
-	for stage := range running.Stages() {
-		s := w.unchangedService(&formats.HeldPart{Model: stage.Deployed.Model, SHA256: stage.Deployed.SHA256, Blocks: [2]int{0, stage.Deployed.NumBlocks}, WholeModel: true, Share: 1})
+// runningDevices returns the devices of a pool of the cluster as they run. contents has what they hold at the start.
+func (w *workflowProblem) runningDevices(k int, contents []formats.DeviceContent) []runningDevice {
+	devices := make([]runningDevice, len(contents))
+	for stage := range w.input.RunningPlan.Stages() {
+		whole := moves.WholeModel(stage.Deployed, 1)
+		s := w.unchangedService(&whole)
 		for n := range stage.Devices() {
 			if s >= 0 && stage.Device == w.clusterPools[k].Device && n < len(devices) && !slices.Contains(devices[n].services, s) {
 				devices[n].services = append(devices[n].services, s)
 			}
 		}
 	}
-	for n, content := range running.HeldByDevice()[i] {
+	for n, content := range contents {
 		for _, part := range content {
-			if s := w.unchangedService(&part); s >= 0 && n < len(devices) && slices.Contains(devices[n].services, s) {
+			if s := w.unchangedService(&part); s >= 0 && slices.Contains(devices[n].services, s) {
 				devices[n].heldServices = append(devices[n].heldServices, s)
 			}
 		}
@@ -117,16 +115,7 @@ func (w *workflowProblem) runningDevices(k int) []runningDevice {
 // unchangedService returns the index of the service that is a model of the plan that runs, or -1 if none is, or the profile
 // has another file of it.
 func (w *workflowProblem) unchangedService(part *formats.HeldPart) int {
-	s := slices.IndexFunc(w.services, func(o service) bool { return o.name == part.Model })
-	if s < 0 {
-		return -1
-	}
-	today := w.services[s].profile.NewDeployment()
-	whole := formats.HeldPart{Model: part.Model, SHA256: today.SHA256, Blocks: [2]int{0, today.NumBlocks}, WholeModel: true, Share: 1}
-	if !part.Equals(&whole) {
-		return -1
-	}
-	return s
+	return slices.IndexFunc(w.services, func(o service) bool { return moves.IsUnchanged(part, o.profile, 1) })
 }
 
 // outcome returns the plan that runs, by today's documents, with the numbers of its devices. If it does not keep a deadline
@@ -140,7 +129,7 @@ func (r *runningWorkflows) outcome(ctx context.Context) (*kind.Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	if devices := float64(sumOf(b.counts)); w.objective != "throughput" {
+	if devices := float64(lists.Total(b.counts)); w.objective != "throughput" {
 		if b.deviceTime > devices*(1+1e-9) {
 			return nil, &kind.InfeasibleError{Constraint: "running", Reason: fmt.Sprintf("it carries %s of the rates", kind.FormatPercent(devices/b.deviceTime))}
 		}
@@ -151,7 +140,7 @@ func (r *runningWorkflows) outcome(ctx context.Context) (*kind.Outcome, error) {
 	}
 	placer := &placer{problem: w, modelBytes: modelBytes(w), placement: newPlacement(w, b)}
 	placer.placement.heldServices = r.startContents(b, placer)
-	placer.placement.servedBound = sumOf(placer.placement.totalTime)
+	placer.placement.servedBound = lists.Total(placer.placement.totalTime)
 	if err := placer.measureServed(ctx); err != nil {
 		return nil, err
 	}
@@ -160,7 +149,7 @@ func (r *runningWorkflows) outcome(ctx context.Context) (*kind.Outcome, error) {
 		return nil, err
 	}
 	w.warnLoads(placer.placement)
-	o.Objective, o.StoppedBy = kind.BoundedObjective(w.objective, o.Sense, o.Objective.Value, math.NaN()), milp.StoppedByWork // a bound here is one of these batches alone
+	o.Objective, o.StoppedBy = kind.BoundedObjective(w.objective, o.Objective.Value, math.NaN()), milp.StoppedByWork // a bound here is one of these batches alone
 	o.Phases[0].Bound = math.NaN()
 	if err := moves.Renumber(w.input, o); err != nil {
 		return nil, err
@@ -188,7 +177,7 @@ func (r *runningWorkflows) startContents(b *chosenBatches, placer *placer) (held
 // placements with these. If the program is too large, all of the time counts.
 func (r *placer) measureServed(ctx context.Context) error {
 	p := r.placement
-	p.servedTime = sumOf(p.totalTime)
+	p.servedTime = lists.Total(p.totalTime)
 	if len(p.kindOf)*len(r.problem.services) > maxPlacementSize {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/planner/stages"
 )
 
@@ -85,9 +86,7 @@ func (w *workflowProblem) serviceIndex(name, docPath string) (int, error) {
 		return 0, err
 	}
 	s := service{name: name, profile: m, byKind: make([]serviceOnKind, len(w.pools))}
-	for k := range m.Blocks {
-		s.weights += m.Blocks[k].WeightBytes
-	}
+	s.weights += lists.Sum(len(m.Blocks), func(k int) int64 { return m.Blocks[k].WeightBytes })
 	if m := m.Move; m != nil {
 		s.nearMoveTime, s.farMoveTime = m.NearUS.D(), m.FarUS.D()
 	}

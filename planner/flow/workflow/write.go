@@ -8,6 +8,7 @@ import (
 	"inferplan/planner/flow/scaling"
 	"inferplan/planner/flow/terms"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	dynamic "inferplan/policy/workflow"
 	"inferplan/solver/milp"
 )
@@ -24,16 +25,15 @@ func (w *workflowProblem) outcome(b *chosenBatches, p *placement) (*kind.Outcome
 
 	// The objective is the price or the rate factor. An application's planned rate is its weight times the rate factor, which is 1 if the
 	// rates are given.
-	sense, rateFactor := milp.Minimize, 1.0
+	rateFactor := 1.0
 	value, bound := b.price, b.priceBound
 	if w.objective == "throughput" {
-		sense = milp.Maximize
 		value, bound = b.rateFactor()
 		rateFactor = value
 	}
 	result := &kind.Outcome{
-		Algorithm: algorithm, Values: w.input.Values, Objective: kind.BoundedObjective(w.objective, sense, value, bound),
-		Sense: sense, StoppedBy: b.stoppedBy, Pools: w.clusterPools, Policy: policy,
+		Algorithm: algorithm, Values: w.input.Values, Objective: kind.BoundedObjective(w.objective, value, bound),
+		Sense: kind.SenseOf(w.objective), StoppedBy: b.stoppedBy, Pools: w.clusterPools, Policy: policy,
 		Phases: []kind.Phase{{Name: "batches", Nodes: b.nodes, Iterations: b.iterations, Value: value, Bound: bound}, {Name: "placement", Nodes: p.nodes, Value: p.servedTime, Bound: p.servedBound}},
 	}
 
@@ -44,9 +44,7 @@ func (w *workflowProblem) outcome(b *chosenBatches, p *placement) (*kind.Outcome
 	// Services become modules, with their deployment. The policy averages queueing over the window for stable arrivals (a variation of 0).
 	section := &formats.FlowPlan{Lambda: terms.WaitQuantile, WindowUS: document.Micros(scaling.PaceFor(0).QueueWindow)}
 	for s := range w.services {
-		for k := range w.services[s].byKind {
-			result.Candidates += len(w.services[s].byKind[k].batches)
-		}
+		result.Candidates += lists.Sum(len(w.services[s].byKind), func(k int) int { return len(w.services[s].byKind[k].batches) })
 		result.Deployment = append(result.Deployment, w.deployedService(s, b, p))
 		section.Modules = append(section.Modules, w.flowModule(s, b, p))
 	}
@@ -73,7 +71,7 @@ func (w *workflowProblem) outcome(b *chosenBatches, p *placement) (*kind.Outcome
 
 // warnLoads warns if devices have to load services at run time for some of the planned time.
 func (w *workflowProblem) warnLoads(p *placement) {
-	if totalTime := sumOf(p.totalTime); p.servedTime < totalTime*(1-1e-6) {
+	if totalTime := lists.Total(p.totalTime); p.servedTime < totalTime*(1-1e-6) {
 		w.run.Warn("memory: %.3g %% of the time runs what devices hold at the start, at most %.3g %% can; the rest is loaded at run time", 100*p.servedTime/totalTime, 100*p.servedBound/totalTime)
 	}
 }
@@ -127,9 +125,7 @@ func (w *workflowProblem) flowModule(s int, b *chosenBatches, p *placement) form
 		// The placement counts the devices that are used, one partition after another. The plan counts all devices of all pools in a row,
 		// in which the partition's devices begin at firstDevice.
 		firstDevice := w.partitions[k].firstDevice
-		for i := range w.partitions[k].pool {
-			firstDevice += w.clusterPools[i].Count
-		}
+		firstDevice += lists.Sum(w.partitions[k].pool, func(i int) int { return w.clusterPools[i].Count })
 		for d, kind := range p.kindOf {
 			if kind == k && slices.Contains(p.heldServices[d], s) {
 				indexInPartition := d - slices.Index(p.kindOf, k)

@@ -7,6 +7,7 @@ import (
 
 	"inferplan/planner/gear/cascades"
 	"inferplan/planner/gear/planspace"
+	"inferplan/planner/lists"
 	"inferplan/solver/milp"
 )
 
@@ -125,10 +126,8 @@ func (p *PooledDevices) DeviceCut(available []int) *DeviceCut {
 	}
 
 	// Worths between which the target is first reached: the problem's devices (1), and all devices of the cluster.
-	low, high := 1.0, 0.0
-	for k, n := range available {
-		high += cut.GainPerDevice[k] * float64(n)
-	}
+	low := 1.0
+	high := lists.Sum(len(available), func(k int) float64 { return cut.GainPerDevice[k] * float64(available[k]) })
 	if p.boundAtScale(low) >= p.problem.TargetAccuracy-cascades.TargetTolerance {
 		return cut // the problem's devices may reach the target, so nothing is ruled out: RequiredGain stays 0
 	}

@@ -3,7 +3,6 @@
 //
 // Order of reading:
 //
-//	bound.go      PooledDevices: what no plan exceeds if the SLO is over all requests
-//	windows.go    the same on measured rates
+//	bound.go      PooledDevices: what no plan exceeds if the SLO is over all requests; the same on measured rates
 //	devicecut.go  DeviceCut: what no plan exceeds, by numbers of devices
 package bounds

@@ -4,13 +4,11 @@
 //
 // Order of reading:
 //
-//	problem.go     Problem, its goal, and what it allows
-//	running.go     what devices hold that run, and how many may move
+//	problem.go     Problem, its goal, and what it allows; what devices hold that run, and how many may move
 //	batches.go     Kind, Model, and the best batch size of each model on each kind
 //	rates.go       edges and weights of ranges, and measured rates
 //	records.go     answers of the models as levels; samples made as hard for a cascade as their interval allows
-//	enumerate.go   Cascade, and every cascade of a family
-//	front.go       Pareto fronts of cascades (solver/pareto), and the cascades that are on some front
+//	enumerate.go   Cascade, every cascade of a family, and those on some Pareto front (solver/pareto)
 //	latencies.go   the least latency of cascades, and of the whole family
 //	infeasible.go  InfeasibleError: why there is no plan
 package cascades

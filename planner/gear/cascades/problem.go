@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"inferplan/planner/lists"
 	"inferplan/planner/stages"
 )
 
@@ -122,10 +123,7 @@ func (p *Problem) WithSLO(slo time.Duration) *Problem {
 
 // DeviceCounts returns the number of devices of every kind.
 func (p *Problem) DeviceCounts() (n []int) {
-	for k := range p.Kinds {
-		n = append(n, p.Kinds[k].Devices)
-	}
-	return n
+	return lists.Map(len(p.Kinds), func(k int) int { return p.Kinds[k].Devices })
 }
 
 // WithDevices returns the problem with other numbers of devices, by kind.
@@ -145,11 +143,7 @@ func PlannedAccuracy(p *Problem, c *Cascade) float64 {
 
 // WeightedSum returns the sum of values of the ranges, by weight.
 func (p *Problem) WeightedSum(list []float64) float64 {
-	total := 0.0
-	for r := range list {
-		total += p.RangeWeights[r] * list[r]
-	}
-	return total
+	return lists.Sum(len(list), func(r int) float64 { return p.RangeWeights[r] * list[r] })
 }
 
 // SumTolerance is more than the rounding of sums of weighted accuracies.
@@ -164,11 +158,30 @@ func (p *Problem) MissesTarget(accuracy float64) bool {
 	return accuracy < p.TargetAccuracy-SumTolerance
 }
 
-// Indices returns the numbers from 0 to n-1.
-func Indices(n int) []int {
-	list := make([]int, n)
-	for i := range list {
-		list[i] = i
-	}
-	return list
+// Running says what devices hold under the plan that runs, and how many of them a new plan may move. A device moves if it
+// loads a model or stage that it does not hold.
+type Running struct {
+	Devices  []RunningDevices
+	MaxMoved int
+}
+
+// RunningDevices are devices of a kind that hold the same.
+type RunningDevices struct {
+	Kind     int    // index of the kind
+	ModelSet uint32 // bits of the models that they hold whole
+	Stages   []RunningStage
+	Count    int
+}
+
+// RunningStage is a part of a model that a device holds.
+type RunningStage struct {
+	Model                int // index of the model
+	FirstBlock, EndBlock int // blocks, half-open
+}
+
+// WithRunning returns the problem of plans that move at most maxMoved of some devices that run.
+func (p *Problem) WithRunning(devices []RunningDevices, maxMoved int) *Problem {
+	q := *p
+	q.Running = &Running{Devices: devices, MaxMoved: maxMoved}
+	return &q
 }

@@ -4,24 +4,18 @@ import (
 	"slices"
 
 	"inferplan/formats/seeded"
+	"inferplan/planner/lists"
 	"inferplan/policy/gear"
 )
 
 // EqualRanges returns the upper edges of n equal ranges of rates up to a peak.
 func EqualRanges(peak float64, n int) []float64 {
-	edges := make([]float64, n)
-	for i := range edges {
-		edges[i] = peak * float64(i+1) / float64(n)
-	}
-	return edges
+	return lists.Filled(n, func(i int) float64 { return peak * float64(i+1) / float64(n) })
 }
 
 // ZipfWeights returns weights in proportion to 1, 1/2, 1/3, … that sum to 1, so low rates are common.
 func ZipfWeights(n int) []float64 {
-	weights := make([]float64, n)
-	for i := range weights {
-		weights[i] = 1 / float64(i+1)
-	}
+	weights := lists.Filled(n, func(i int) float64 { return 1 / float64(i+1) })
 	return Normalise(weights)
 }
 
@@ -59,7 +53,7 @@ func ServedWeights(rates []float64, peak float64, n int, seed uint64) []float64 
 // Normalise divides the values of a list, which are not negative, by their sum, in place, and returns the list. If the
 // sum is 0, all values become equal. Weights and shares are made by it.
 func Normalise(list []float64) []float64 {
-	total := Sum(list)
+	total := lists.Total(list)
 	for i := range list {
 		if total > 0 {
 			list[i] /= total
@@ -70,15 +64,6 @@ func Normalise(list []float64) []float64 {
 	return list
 }
 
-// Sum returns the sum of a list.
-func Sum(list []float64) float64 {
-	s := 0.0
-	for _, x := range list {
-		s += x
-	}
-	return s
-}
-
 // Measured rates of up to maxSimulatedRequests requests are simulated as a whole for the few tries of one cascade
 // for all ranges. The many choices of gears per range are only simulated on up to manyRequests.
 const (
@@ -87,9 +72,9 @@ const (
 )
 
 // HasManyRequests reports whether a simulation of the measured rates takes long.
-func (p *Problem) HasManyRequests() bool { return Sum(p.MeasuredRates) > manyRequests }
+func (p *Problem) HasManyRequests() bool { return lists.Total(p.MeasuredRates) > manyRequests }
 
 // SimulatesMeasured reports whether plans are simulated on the measured rates.
 func (p *Problem) SimulatesMeasured() bool {
-	return p.OverRequests && Sum(p.MeasuredRates) > 0 && Sum(p.MeasuredRates) <= maxSimulatedRequests
+	return p.OverRequests && lists.Total(p.MeasuredRates) > 0 && lists.Total(p.MeasuredRates) <= maxSimulatedRequests
 }

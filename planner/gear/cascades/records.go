@@ -8,6 +8,7 @@ import (
 	"sort"
 
 	"inferplan/formats"
+	"inferplan/planner/lists"
 )
 
 // Samples are the answers of all models to the same samples, with certainties as levels. Both are by model and
@@ -57,10 +58,7 @@ func GradeRecords(r *formats.Records, family []string, grid int) (thresholds [][
 		}
 		modelThresholds := Thresholds(m.Certainty[:r.PlanningSamples], grid)
 		levels := CertaintyLevels(m.Certainty, modelThresholds)
-		correct := make([]bool, r.Samples)
-		for i := range correct {
-			correct[i] = m.Correct[i] == '1'
-		}
+		correct := lists.Filled(r.Samples, func(i int) bool { return m.Correct[i] == '1' })
 		thresholds = append(thresholds, modelThresholds)
 		planning.Levels = append(planning.Levels, levels[:r.PlanningSamples])
 		planning.Correct = append(planning.Correct, correct[:r.PlanningSamples])

@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"testing"
+
+	"inferplan/planner/lists"
 )
 
 // Rates on both sides of an edge are served by the faster gear: the slower one
@@ -17,7 +19,7 @@ func TestServedAtAnEdge(t *testing.T) {
 	if math.Abs(byRate[0]-.48) > 1e-9 {
 		t.Errorf("by rate %v, expected .48 below the edge", byRate)
 	}
-	if math.Abs(Sum(served)-1) > 1e-9 || served[0] > .2 || served[0] == 0 {
+	if math.Abs(lists.Total(served)-1) > 1e-9 || served[0] > .2 || served[0] == 0 {
 		t.Errorf("served %v, expected nearly all by the faster gear", served)
 	}
 	if again := ServedWeights(rates, 1000, 2, 1); !slices.Equal(served, again) {

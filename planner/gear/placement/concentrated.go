@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"inferplan/planner/gear/cascades"
+	"inferplan/planner/lists"
 )
 
 // An even split has every model on all devices that hold it, so samples of a fast model wait behind batches of a
@@ -17,10 +18,7 @@ import (
 // alike devices, so that these make larger batches of it. Each group, and each device within it, does the same work as
 // before. shares is the even split, which is not changed. If nothing would change, it returns nil.
 func (l *Layout) ConcentratedSplit(cascade int, shares [][]float64) [][]float64 {
-	concentrated := make([][]float64, len(shares))
-	for m := range shares {
-		concentrated[m] = slices.Clone(shares[m])
-	}
+	concentrated := lists.Filled(len(shares), func(m int) []float64 { return slices.Clone(shares[m]) })
 
 	// Concentrate the work of each group g of each kind k. Groups are numbered over all kinds; those of other kinds have no
 	// device in GroupOf[k], and nothing changes for them.
@@ -69,12 +67,7 @@ func (l *Layout) ReplicaIndexes(groups, firstReplica []int) [][]int {
 // each device of the kind, and replicaAt the index of its replica in shares, by model and device. A group of one device
 // stays.
 func (l *Layout) concentrateGroup(cascade, kind int, groups []int, g int, replicaAt [][]int, shares [][]float64) {
-	var devices []int
-	for d := range groups {
-		if groups[d] == g {
-			devices = append(devices, d)
-		}
-	}
+	devices := lists.Matching(len(groups), func(d int) bool { return groups[d] == g })
 	if len(devices) < 2 {
 		return
 	}
@@ -93,7 +86,7 @@ func (l *Layout) concentrateGroup(cascade, kind int, groups []int, g int, replic
 
 	// Give every device an equal share of the work. freeTime is the part of its share that device d has not got yet. The last
 	// device also gets the rest that rounding leaves.
-	deviceShare := cascades.Sum(work) / float64(len(devices))
+	deviceShare := lists.Total(work) / float64(len(devices))
 	d, freeTime := 0, deviceShare
 	for k, m := range c.Models {
 		seconds := l.SecondsPerRequest(cascade, kind, int(m))

@@ -7,6 +7,5 @@
 //	split.go         the split with the least load of the busiest device, by a linear program, and bounds from its duals
 //	loaded.go        LoadedCascade: a cascade with its split, and the front of cascades on a layout
 //	concentrated.go  a split that uses few devices per model
-//	ranked.go        placements ordered by what the fluid model allows them
-//	near.go          the same of those that move few devices of what runs
+//	ranked.go        placements ordered by what the fluid model allows them, all or those that move few devices of what runs
 package placement

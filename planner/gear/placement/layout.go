@@ -5,6 +5,7 @@ import (
 
 	"inferplan/planner/gear/cascades"
 	"inferplan/planner/gear/planspace"
+	"inferplan/planner/lists"
 	"inferplan/solver/refine"
 )
 
@@ -72,9 +73,7 @@ func NewLayout(space *planspace.Space, configs []planspace.Config, chains []plan
 		isFirstOfClass := replicaClass[i] == len(l.replicaGroups) // classes are numbered in the order of their first replica
 		if isFirstOfClass {
 			newGroup := replicaGroup{chain: replica.Label}
-			for _, d := range replica.Nodes {
-				newGroup.stageGroups = append(newGroup.stageGroups, colour[d])
-			}
+			newGroup.stageGroups = lists.Map(len(replica.Nodes), func(i int) int { return colour[replica.Nodes[i]] })
 			l.replicaGroups = append(l.replicaGroups, newGroup)
 		}
 		group := &l.replicaGroups[replicaClass[i]]
@@ -196,9 +195,7 @@ func chainLayouts(space *planspace.Space, configs []planspace.Config) []*Layout 
 			if c == changed {
 				counts = shapes[c][shapeIndex]
 			}
-			for s, n := range counts {
-				chainPlacement.Devices = append(chainPlacement.Devices, chains[c].Devices[s][:n])
-			}
+			chainPlacement.Devices = lists.Map(len(counts), func(s int) []int { return chains[c].Devices[s][:counts[s]] })
 			reshaped = append(reshaped, chainPlacement)
 		}
 		return NewLayout(space, configs, reshaped)

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"inferplan/planner/gear/planspace"
+	"inferplan/planner/lists"
 	"inferplan/solver/milp"
 )
 
@@ -172,12 +173,8 @@ func (g *splitProgram) addChains() {
 // flows of each model sum to the share of the requests that reach it. It returns false if the layout has nothing that
 // runs a model of the cascade; then there is no split.
 func (g *splitProgram) addRows() bool {
-	for c := range g.layout.DeviceGroups {
-		g.timeRows = append(g.timeRows, g.model.AddLE("", 0, g.timeTerms[c]...))
-	}
-	for _, n := range g.nics {
-		g.nicRows = append(g.nicRows, g.model.AddLE("", 0, g.nicTerms[n]...))
-	}
+	g.timeRows = append(g.timeRows, lists.Map(len(g.layout.DeviceGroups), func(c int) milp.Row { return g.model.AddLE("", 0, g.timeTerms[c]...) })...)
+	g.nicRows = append(g.nicRows, lists.Map(len(g.nics), func(i int) milp.Row { return g.model.AddLE("", 0, g.nicTerms[g.nics[i]]...) })...)
 	for k, share := range g.reachShares {
 		if share > 0 && len(g.demandTerms[k]) == 0 {
 			return false
@@ -232,9 +229,7 @@ func (g *splitProgram) readSplit(sol *milp.Solution) *workSplit {
 	}
 	split.deviceLoad = slices.Max(groupLoads)
 	split.MaxLoad = split.deviceLoad
-	for _, n := range g.nics {
-		split.MaxLoad = max(split.MaxLoad, nicLoads[n]/space.NICCount(n.Kind))
-	}
+	split.MaxLoad = lists.Max(split.MaxLoad, len(g.nics), func(i int) float64 { return nicLoads[g.nics[i]] / space.NICCount(g.nics[i].Kind) })
 	return split
 }
 
@@ -352,10 +347,8 @@ func (l *Layout) CheapestCosts(price []float64, nicPrice map[planspace.NICDirect
 		}
 	}
 	for i := range l.replicaGroups {
-		c, chainCost := l.chainOfGroup(i), 0.0
-		for s, group := range l.replicaGroups[i].stageGroups {
-			chainCost += price[group] * c.Stages[s].SecondsPerSample
-		}
+		c := l.chainOfGroup(i)
+		chainCost := lists.Sum(len(l.replicaGroups[i].stageGroups), func(s int) float64 { return price[l.replicaGroups[i].stageGroups[s]] * c.Stages[s].SecondsPerSample })
 		space.EachNIC(c, func(n planspace.NICDirection, seconds float64) { chainCost += nicPrice[n] * seconds })
 		costs[c.Model] = min(costs[c.Model], chainCost)
 	}

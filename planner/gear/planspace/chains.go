@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"inferplan/planner/gear/cascades"
+	"inferplan/planner/lists"
 	"inferplan/planner/stages"
 	"inferplan/solver/pareto"
 )
@@ -56,11 +57,7 @@ func (c *PlacedChain) Key() string {
 
 // Replicas returns the number of the chain's replicas.
 func (c *PlacedChain) Replicas() int {
-	replicas := 0
-	for _, list := range c.Devices {
-		replicas = max(replicas, len(list))
-	}
-	return replicas
+	return lists.Max(0, len(c.Devices), func(i int) int { return len(c.Devices[i]) })
 }
 
 // DeviceOf returns the number, within its kind, of the device that runs a stage of a replica. Stages and replicas are
@@ -336,11 +333,7 @@ func (c *Chain) StageShapes(maxDevices []int) [][]int {
 
 	// Sort by the throughput of the slowest stage.
 	throughput := func(shape []int) float64 {
-		rate := math.Inf(1)
-		for s, n := range shape {
-			rate = min(rate, float64(n)/c.Stages[s].SecondsPerSample)
-		}
-		return rate
+		return lists.Min(math.Inf(1), len(shape), func(s int) float64 { return float64(shape[s]) / c.Stages[s].SecondsPerSample })
 	}
 	slices.SortStableFunc(shapes, func(a, b []int) int { return cmp.Compare(throughput(b), throughput(a)) })
 	return shapes

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"inferplan/planner/gear/cascades"
+	"inferplan/planner/lists"
 	"inferplan/solver/milp"
 )
 
@@ -73,20 +74,15 @@ func (g *MixtureProgram) limitMoves() {
 // If there are more than maxCount, or its steps are used up, it stops early and returns false. A placement without any model is left out.
 func (space *Space) EachNear(maxCount int, visit func(placement []Config) error) (all bool, err error) {
 	running := space.Problem.Running
-	counts, freeDevices, freeHeld, freeMoves := make([]int, len(space.Configs)), space.Problem.DeviceCounts(), []int(nil), running.MaxMoved
-	for i := range running.Devices {
-		freeHeld = append(freeHeld, running.Devices[i].Count)
-	}
+	counts, freeDevices, freeMoves := make([]int, len(space.Configs)), space.Problem.DeviceCounts(), running.MaxMoved
+	freeHeld := lists.Map(len(running.Devices), func(i int) int { return running.Devices[i].Count })
 	remainingSteps := maxStepsPerPlacement*maxCount + len(space.Configs) // the first placement takes a step per config
 
 	// isFull reports whether no device is left out that could be had without a load.
 	isFull := func() bool {
-		for c, i := range space.heldBy {
-			if i >= 0 && freeHeld[i] > 0 && freeDevices[space.Configs[c].Kind] > 0 {
-				return false
-			}
-		}
-		return true
+		return !lists.Contains(len(space.heldBy), func(c int) bool {
+			return space.heldBy[c] >= 0 && freeHeld[space.heldBy[c]] > 0 && freeDevices[space.Configs[c].Kind] > 0
+		})
 	}
 	var fill func(c int) bool
 	fill = func(c int) bool {
@@ -139,7 +135,7 @@ func (space *Space) runningChains() (chains []*Chain) {
 				return d.Kind == c.Stages[s].Kind && slices.Contains(d.Stages, c.runningStage(s))
 			})
 		}
-		if !slices.ContainsFunc(cascades.Indices(len(c.Stages)), func(s int) bool { return !isHeld(s) }) {
+		if !slices.ContainsFunc(lists.Indexes(len(c.Stages)), func(s int) bool { return !isHeld(s) }) {
 			chains = append(chains, c)
 		}
 	}

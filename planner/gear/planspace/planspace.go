@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"inferplan/planner/gear/cascades"
+	"inferplan/planner/lists"
 	"inferplan/solver/milp"
 )
 
@@ -64,7 +65,7 @@ func (space *Space) WithLimits(p *cascades.Problem) *Space {
 // SetCascades sets the cascades of the space, their order by falling accuracy, and by cascade and model the share of
 // the requests that reaches the model.
 func (space *Space) SetCascades(list []cascades.Cascade) {
-	space.Cascades, space.ByAccuracy, space.ReachShares = list, cascades.Indices(len(list)), make([][]float64, len(list))
+	space.Cascades, space.ByAccuracy, space.ReachShares = list, lists.Indexes(len(list)), make([][]float64, len(list))
 	slices.SortFunc(space.ByAccuracy, func(a, b int) int {
 		return cmp.Or(cmp.Compare(list[b].CorrectCount, list[a].CorrectCount), cmp.Compare(a, b))
 	})
@@ -200,7 +201,7 @@ func (space *Space) itemSizes(kind int) (sizes []int64, usable uint32) {
 // another range uses with fractions of devices, so every range gets the cascades of all.
 func (space *Space) PlaceModels(ctx context.Context) (placement []Config, err error) {
 	p := space.Problem
-	ranges := cascades.Indices(len(p.RangeEdges))
+	ranges := lists.Indexes(len(p.RangeEdges))
 
 	// The relaxation.
 	relaxation := space.newMixtureProgram(space.Configs, ranges, false)
@@ -233,10 +234,7 @@ func (space *Space) PlaceModels(ctx context.Context) (placement []Config, err er
 	}
 
 	// Read the counts.
-	counts := make([]int, len(space.Configs))
-	for c := range counts {
-		counts[c] = int(math.Round(sol.X[integral.countVar[c]]))
-	}
+	counts := lists.Filled(len(space.Configs), func(c int) int { return int(math.Round(sol.X[integral.countVar[c]])) })
 	return WithCounts(space.Configs, counts), nil
 }
 
@@ -280,9 +278,7 @@ func (space *Space) ChainChoices(chainUse []float64) (choices []*Space) {
 	usedChains := space.mostUsedChains(chainUse)
 	allChains := append(slices.Clone(usedChains), space.chainsForMemory()...)
 	chainLists := [][]*Chain{usedChains, allChains}
-	for c := range allChains {
-		chainLists = append(chainLists, allChains[c:c+1])
-	}
+	chainLists = append(chainLists, lists.Map(len(allChains), func(c int) []*Chain { return allChains[c : c+1] })...)
 	if space.Problem.Running != nil {
 		chainLists = append(chainLists, space.runningChains())
 	}
@@ -299,9 +295,6 @@ func (space *Space) ChainChoices(chainUse []float64) (choices []*Space) {
 // WholeCascades returns all cascades of whole models that keep the SLO with batches of one, without pruning those that
 // others beat. Tests compare plans with them.
 func WholeCascades(p *cascades.Problem) []cascades.Cascade {
-	usable := make([]bool, len(p.Models))
-	for m := range usable {
-		usable[m] = NewSpace(p, nil, nil).RunsWhole(m)
-	}
+	usable := lists.Filled(len(p.Models), func(m int) bool { return NewSpace(p, nil, nil).RunsWhole(m) })
 	return p.CascadesInTime(cascades.Enumerate(p.PlanningSamples, p.Grid, usable))
 }

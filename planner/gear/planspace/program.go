@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"inferplan/planner/gear/cascades"
+	"inferplan/planner/lists"
 	"inferplan/solver/milp"
 )
 
@@ -82,10 +83,7 @@ func (space *Space) newMixtureProgram(configs []Config, ranges []int, integer bo
 		unserved := g.model.AddVar("", 0, milp.Inf, -unservedPrice)
 		g.UnservedVar = append(g.UnservedVar, unserved)
 		g.mixtureRow = append(g.mixtureRow, g.model.AddEQ("one cascade", 1, milp.Term{Var: unserved, Coef: 1}))
-		demandRows := make([]milp.Row, len(p.Models))
-		for m := range demandRows {
-			demandRows[m] = g.model.AddLE("", 0)
-		}
+		demandRows := lists.Filled(len(p.Models), func(int) milp.Row { return g.model.AddLE("", 0) })
 		var flowVars [][]milp.Var
 		var timeRows []milp.Row
 		for c, conf := range configs {
@@ -301,11 +299,7 @@ func (space *Space) exceedsLateShare(r, cascade int) bool {
 
 // StageConfigs returns, for each stage of a chain, the index of the config of its kind of devices.
 func StageConfigs(c *Chain, kindConfig []int) []int {
-	var configs []int
-	for s := range c.Stages {
-		configs = append(configs, kindConfig[c.Stages[s].Kind])
-	}
-	return configs
+	return lists.Map(len(c.Stages), func(s int) int { return kindConfig[c.Stages[s].Kind] })
 }
 
 // improvingChains returns, for every member, the chain (the member in stages) that would improve the program most in
@@ -356,15 +350,10 @@ func (g *MixtureProgram) improvingChains(index int, chains []*Chain, kindConfig 
 func (space *Space) lightestCascade() int {
 	seconds := slices.Repeat([]float64{math.Inf(1)}, len(space.Problem.Models)) // least time of a sample, by model
 	for m := range seconds {
-		for k := range space.SecondsPerSample {
-			seconds[m] = min(seconds[m], space.SecondsPerSample[k][m])
-		}
+		seconds[m] = lists.Min(seconds[m], len(space.SecondsPerSample), func(k int) float64 { return space.SecondsPerSample[k][m] })
 	}
 	for _, c := range space.Chains {
-		chainSeconds := 0.0
-		for s := range c.Stages {
-			chainSeconds += c.Stages[s].SecondsPerSample
-		}
+		chainSeconds := lists.Sum(len(c.Stages), func(s int) float64 { return c.Stages[s].SecondsPerSample })
 		seconds[c.Model] = min(seconds[c.Model], chainSeconds)
 	}
 	return max(0, space.Lightest(seconds))

@@ -9,6 +9,7 @@ import (
 	"inferplan/planner/gear/cascades"
 	"inferplan/planner/gear/placement"
 	"inferplan/planner/gear/trials"
+	"inferplan/planner/lists"
 	"inferplan/solver/tolerance"
 )
 
@@ -103,7 +104,7 @@ func (c *gearClimber) climbAll(ctx context.Context) error {
 		return err
 	}
 	c.planResult = c.gateResult
-	byWeight := cascades.Indices(len(p.RangeEdges)) // the range of the most requests first
+	byWeight := lists.Indexes(len(p.RangeEdges)) // the range of the most requests first
 	slices.SortStableFunc(byWeight, func(a, b int) int { return cmp.Compare(p.RangeWeights[b], p.RangeWeights[a]) })
 
 	// Raise one range after another.
@@ -155,7 +156,7 @@ func (c *gearClimber) climbPath(ctx context.Context, r int) (path []climbStep, e
 
 	// Try cascades, with growing steps, until some fail in a row. k is the one to try: the step-th of those from first on. All
 	// runs together may have maxClimbRequests requests, or maxClimbRepeats times the measured ones if that is more.
-	maxRequests := max(maxClimbRequests, maxClimbRepeats*int(cascades.Sum(p.MeasuredRates)))
+	maxRequests := max(maxClimbRequests, maxClimbRepeats*int(lists.Total(p.MeasuredRates)))
 	step, failures := 1, 0
 	for k := first; k < len(c.front) && failures < maxClimbFails && c.simulator.MeasuredRequests < maxRequests; {
 		gears := slices.Clone(c.gears)
@@ -281,9 +282,9 @@ func sampleWindows(p *cascades.Problem) *cascades.Problem {
 		return p
 	}
 	windows := slices.Collect(slices.Chunk(p.MeasuredRates, int(math.Ceil(windowLengthSLOs*p.SLO.Seconds()))))
-	byRate := cascades.Indices(len(windows))
-	slices.SortStableFunc(byRate, func(a, b int) int { return cmp.Compare(cascades.Sum(windows[b]), cascades.Sum(windows[a])) })
-	stride := int(math.Ceil(cascades.Sum(p.MeasuredRates) / maxSampledRequests)) // one window in so many is taken
+	byRate := lists.Indexes(len(windows))
+	slices.SortStableFunc(byRate, func(a, b int) int { return cmp.Compare(lists.Total(windows[b]), lists.Total(windows[a])) })
+	stride := int(math.Ceil(lists.Total(p.MeasuredRates) / maxSampledRequests)) // one window in so many is taken
 	var sampled []int
 	for k := 0; k < len(byRate); k += stride {
 		sampled = append(sampled, byRate[k])

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"inferplan/planner/gear/cascades"
+	"inferplan/planner/lists"
 )
 
 // A part holds whole windows in the order of time, the busiest among them, and about
@@ -23,12 +24,12 @@ func TestPartOfManyRates(t *testing.T) {
 		part, size := sampleWindows(p), int(math.Ceil(10*p.SLO.Seconds()))
 		busiest, n := 0., 0
 		for w := range slices.Chunk(p.MeasuredRates, size) {
-			busiest = max(busiest, cascades.Sum(w))
+			busiest = max(busiest, lists.Total(w))
 		}
 		from, found := 0, 0.
 		for w := range slices.Chunk(part.MeasuredRates, size) {
 			n++
-			found = max(found, cascades.Sum(w))
+			found = max(found, lists.Total(w))
 			for len(w) == size && from+size <= len(p.MeasuredRates) && !slices.Equal(p.MeasuredRates[from:from+size], w) {
 				from += size
 			}
@@ -37,9 +38,9 @@ func TestPartOfManyRates(t *testing.T) {
 			}
 			from += size
 		}
-		every := math.Ceil(cascades.Sum(p.MeasuredRates) / maxSampledRequests)
-		if share := cascades.Sum(part.MeasuredRates) / cascades.Sum(p.MeasuredRates) * every; found < busiest || math.Abs(share-1) > .3 && n > 20 {
-			t.Errorf("%v of %v requests in %d windows, every %vth; busiest %v of %v", cascades.Sum(part.MeasuredRates), cascades.Sum(p.MeasuredRates), n, every, found, busiest)
+		every := math.Ceil(lists.Total(p.MeasuredRates) / maxSampledRequests)
+		if share := lists.Total(part.MeasuredRates) / lists.Total(p.MeasuredRates) * every; found < busiest || math.Abs(share-1) > .3 && n > 20 {
+			t.Errorf("%v of %v requests in %d windows, every %vth; busiest %v of %v", lists.Total(part.MeasuredRates), lists.Total(p.MeasuredRates), n, every, found, busiest)
 		}
 	})
 }

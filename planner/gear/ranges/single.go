@@ -10,6 +10,7 @@ import (
 	"inferplan/planner/gear/placement"
 	"inferplan/planner/gear/planspace"
 	"inferplan/planner/gear/trials"
+	"inferplan/planner/lists"
 )
 
 // One cascade for all ranges is a plan, too. If the SLO is over all requests, it may be more accurate than gears:
@@ -166,7 +167,7 @@ func LayoutsFor(ctx context.Context, space *planspace.Space, plan *trials.Plan) 
 // else the highest rate.
 func SteadyRate(p *cascades.Problem) float64 {
 	if p.SimulatesMeasured() {
-		return cascades.Sum(p.MeasuredRates) / float64(len(p.MeasuredRates))
+		return lists.Total(p.MeasuredRates) / float64(len(p.MeasuredRates))
 	}
 	return p.RangeEdges[len(p.RangeEdges)-1]
 }
@@ -269,7 +270,7 @@ func evenLateShare(p *cascades.Problem, load float64) float64 {
 			lateRequests += rate
 		}
 	}
-	return lateRequests / cascades.Sum(p.MeasuredRates)
+	return lateRequests / lists.Total(p.MeasuredRates)
 }
 
 // UseInAllRanges gives all ranges of a plan one cascade, if that keeps the SLO over all requests together in
@@ -279,10 +280,8 @@ func evenLateShare(p *cascades.Problem, load float64) float64 {
 // percentile allows; the rest is a reserve.
 func UseInAllRanges(ctx context.Context, plan *trials.Plan, simulator *trials.Simulator, cascade *placement.LoadedCascade, streams int) (bool, error) {
 	p := simulator.Problem
-	gears, lateShare := make([]trials.PlannedGear, len(p.RangeEdges)), 0.0
-	for r, edge := range p.RangeEdges {
-		gears[r] = trials.NewGear(p, cascade, edge, trials.Trial{})
-	}
+	lateShare := 0.0
+	gears := lists.Filled(len(p.RangeEdges), func(r int) trials.PlannedGear { return trials.NewGear(p, cascade, p.RangeEdges[r], trials.Trial{}) })
 
 	// Streams of the measured rates. The first ends early, too, once more are late than the percentile allows.
 	maxLateShare := 1 - p.Percentile

@@ -14,6 +14,7 @@ import (
 	"inferplan/planner/gear/cascades"
 	"inferplan/planner/gear/placement"
 	"inferplan/planner/gear/planspace"
+	"inferplan/planner/lists"
 	"inferplan/solver/pareto"
 	"inferplan/testkit/balance"
 )
@@ -118,7 +119,7 @@ func poolOf(t interface{ Fatal(...any) }, p *cascades.Problem, list []cascades.C
 // totalWorks are the seconds of work per request of cascades.
 func totalWorks(p *cascades.Problem, list []cascades.Cascade) (out []float64) {
 	for _, work := range minWork(p, list) {
-		out = append(out, cascades.Sum(work))
+		out = append(out, lists.Total(work))
 	}
 	return out
 }

@@ -14,6 +14,7 @@ import (
 	"inferplan/planner/gear/placement"
 	"inferplan/planner/gear/planspace"
 	"inferplan/planner/gear/trials"
+	"inferplan/planner/lists"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
@@ -203,7 +204,7 @@ func checkStaged(t *rapid.T, q *cascades.Problem, plan *trials.Plan) {
 		}
 		for k, m := range g.Cascade.Models {
 			rate, i := q.RangeEdges[r]*float64(reach[k])/float64(q.PlanningSamples.N), 0
-			if math.Abs(cascades.Sum(g.Shares[m])-1) > 1e-9 {
+			if math.Abs(lists.Total(g.Shares[m])-1) > 1e-9 {
 				t.Fatalf("range %d: shares %v of model %d", r, g.Shares[m], m)
 			}
 			for kind := range loads {

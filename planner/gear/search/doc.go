@@ -6,8 +6,7 @@
 //
 //	solve.go            Solve, the goal that it searches for, and what all solves of a problem share
 //	inputs.go           the spaces that a problem is planned in, and its bounds
-//	placementsearch.go  plans on several placements, of which the best is kept
-//	early.go            a quick plan in case the search is interrupted
+//	placementsearch.go  plans on several placements, of which the best is kept; a quick one in case the search is interrupted
 //	candidates.go       what no plan exceeds that passes trials
 //	latency.go          the least latency
 //	price.go            the devices of the least price

@@ -12,6 +12,7 @@ import (
 	"inferplan/planner/gear/placement"
 	"inferplan/planner/gear/planspace"
 	"inferplan/planner/gear/trials"
+	"inferplan/planner/lists"
 	"inferplan/solver/milp"
 )
 
@@ -32,7 +33,7 @@ func eachDesign(t *testing.T, p *cascades.Problem, s milp.Solver, visit func(*tr
 // for in a range; if there is none, -1.
 func mostAccurate(t *testing.T, d *trials.Placement, r int, accept func(i int, s *placement.LoadedCascade) bool) float64 {
 	t.Helper()
-	edge, order := d.Layout.Space.Problem.RangeEdges[r], cascades.Indices(len(d.Layout.Space.Cascades))
+	edge, order := d.Layout.Space.Problem.RangeEdges[r], lists.Indexes(len(d.Layout.Space.Cascades))
 	slices.SortFunc(order, func(a, b int) int {
 		return int(d.Layout.Space.Cascades[b].CorrectCount - d.Layout.Space.Cascades[a].CorrectCount)
 	})
@@ -203,7 +204,7 @@ func (c *planComparison) figures() string {
 	}
 	over, _ := slices.BinarySearch(c.gaps, .004)
 	return fmt.Sprintf("%d plans, %d infeasible, %d below by more than %v, %d by anything; gap to the best single gears of any placement: mean %.4f, none in %d, above .004 in %d, median %.4f, 90 %% %.4f, most %.4f; to the bound %.4f; the former known in %d; least price proven in %d of %d; by trials: mean gap %.4f, most %.4f, least price in %d",
-		c.plans, c.infeasible, c.below, noticeable, c.beaten, cascades.Sum(c.gaps)/float64(n), at, n-over, c.gaps[n/2], c.gaps[n*9/10], c.gaps[n-1], cascades.Sum(c.printed)/float64(n), c.bounded, c.proved, c.priced, cascades.Sum(c.tried)/float64(n), slices.Max(c.tried), c.settled)
+		c.plans, c.infeasible, c.below, noticeable, c.beaten, lists.Total(c.gaps)/float64(n), at, n-over, c.gaps[n/2], c.gaps[n*9/10], c.gaps[n-1], lists.Total(c.printed)/float64(n), c.bounded, c.proved, c.priced, lists.Total(c.tried)/float64(n), slices.Max(c.tried), c.settled)
 }
 
 // Instances of one to three kinds: no placement has a plan that is noticeably better, the
@@ -232,13 +233,13 @@ func TestInstancesAgainstEveryPlacement(t *testing.T) {
 	if !long {
 		return
 	}
-	if mean := cascades.Sum(c.gaps) / float64(c.plans); mean > .012 {
+	if mean := lists.Total(c.gaps) / float64(c.plans); mean > .012 {
 		t.Errorf("the best single gears of any placement are %.4f above the plans", mean)
 	}
 	if share := float64(c.proved) / float64(c.priced); share < .65 {
 		t.Errorf("%.2f of the least prices are proven", share)
 	}
-	if mean := cascades.Sum(c.tried) / float64(c.plans); mean > .001 {
+	if mean := lists.Total(c.tried) / float64(c.plans); mean > .001 {
 		t.Errorf("what trials leave is %.4f above the plans", mean)
 	}
 	if share := float64(c.settled) / float64(c.priced); share < .98 {

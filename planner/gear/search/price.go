@@ -12,6 +12,7 @@ import (
 	"inferplan/planner/gear/placement"
 	"inferplan/planner/gear/planspace"
 	"inferplan/planner/gear/trials"
+	"inferplan/planner/lists"
 	"inferplan/solver/milp"
 )
 
@@ -202,11 +203,7 @@ func (c *deviceSearch) trialBound() float64 {
 
 // priceOf returns the price of given numbers of devices, by kind.
 func (c *deviceSearch) priceOf(counts []int) float64 {
-	total := 0.0
-	for k := range counts {
-		total += c.prices[k] * float64(counts[k])
-	}
-	return total
+	return lists.Sum(len(counts), func(k int) float64 { return c.prices[k] * float64(counts[k]) })
 }
 
 // planOn plans on given numbers of devices, by kind, and adds an attempt that says what that showed: a plan, none
@@ -364,10 +361,7 @@ func (c *deviceSearch) countProgram() (program *milp.Model, countVars []milp.Var
 			continue
 		}
 		if shortfall := cut.Shortfall(); shortfall > 0 {
-			var terms []milp.Term
-			for k := range countVars {
-				terms = append(terms, milp.Term{Var: countVars[k], Coef: cut.GainPerDevice[k] / shortfall})
-			}
+			terms := lists.Map(len(countVars), func(k int) milp.Term { return milp.Term{Var: countVars[k], Coef: cut.GainPerDevice[k] / shortfall} })
 			program.AddGE("", cut.RequiredGain/shortfall, terms...)
 		}
 		c.addExceeding(program, countVars, cut.Devices)
@@ -403,10 +397,7 @@ func (c *deviceSearch) nextCounts(ctx context.Context) ([]int, error) {
 		if sol.X == nil {
 			return nil, nil
 		}
-		cheapest := make([]int, len(countVars))
-		for k, count := range countVars {
-			cheapest[k] = int(math.Round(sol.X[count]))
-		}
+		cheapest := lists.Filled(len(countVars), func(k int) int { return int(math.Round(sol.X[countVars[k]])) })
 		cut, err := c.cutAt(ctx, cheapest)
 		if err != nil || c.reachesTarget(cut) {
 			return cheapest, err

@@ -12,6 +12,7 @@ import (
 	"inferplan/planner/gear/cascades"
 	"inferplan/planner/gear/placement"
 	"inferplan/planner/gear/trials"
+	"inferplan/planner/lists"
 	"inferplan/solver/milp"
 )
 
@@ -94,7 +95,7 @@ func TestSeedsAgree(t *testing.T) {
 		most = max(most, high-low)
 	}
 	slices.Sort(least)
-	t.Logf("%d instances with plans by %d seeds: %d more than %v apart, most %.4f, mean %.5f; %d of %d gears break the promise (%.3f)", len(least), seedsOfEach, apart, noticeable, most, cascades.Sum(least)/float64(len(least)), bad, gears, float64(bad)/float64(gears))
+	t.Logf("%d instances with plans by %d seeds: %d more than %v apart, most %.4f, mean %.5f; %d of %d gears break the promise (%.3f)", len(least), seedsOfEach, apart, noticeable, most, lists.Total(least)/float64(len(least)), bad, gears, float64(bad)/float64(gears))
 	if 20*apart > len(least) || float64(bad) > (1-trials.TrialConfidence)*float64(gears) {
 		t.Errorf("%d instances of %d apart, %d of %d gears break the promise", apart, len(least), bad, gears)
 	}
@@ -256,10 +257,10 @@ func TestLeastPrices(t *testing.T) {
 	}
 	slices.Sort(bounds)
 	slices.Sort(tried)
-	mean := cascades.Sum(bounds) / float64(len(bounds))
+	mean := lists.Total(bounds) / float64(len(bounds))
 	t.Logf("least prices of %d instances over their bound: mean %.3f, median %.3f, most %.3f; over what trials leave, where that is known (%d): mean %.3f, most %.3f",
-		len(bounds), mean, bounds[len(bounds)/2], bounds[len(bounds)-1], len(tried), cascades.Sum(tried)/float64(len(tried)), tried[len(tried)-1])
-	if by := cascades.Sum(tried) / float64(len(tried)); by > 1.1 {
+		len(bounds), mean, bounds[len(bounds)/2], bounds[len(bounds)-1], len(tried), lists.Total(tried)/float64(len(tried)), tried[len(tried)-1])
+	if by := lists.Total(tried) / float64(len(tried)); by > 1.1 {
 		t.Errorf("least prices are %.3f times what trials leave", by)
 	}
 }

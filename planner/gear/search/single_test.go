@@ -14,6 +14,7 @@ import (
 	"inferplan/planner/gear/planspace"
 	"inferplan/planner/gear/ranges"
 	"inferplan/planner/gear/trials"
+	"inferplan/planner/lists"
 )
 
 // bestSingle is the most accurate cascade for all ranges on any placement that keeps
@@ -84,7 +85,7 @@ func TestNoSwitchingIsAPlan(t *testing.T) {
 		}
 		list := planspace.WholeCascades(p)
 		best := bestOn(t, p, list)
-		t.Logf("peak over mean %.2f: accuracy %.4f of %.4f, the best single cascade %.4f", peak*1200/cascades.Sum(p.MeasuredRates), plan.Accuracy, plan.Bound, best)
+		t.Logf("peak over mean %.2f: accuracy %.4f of %.4f, the best single cascade %.4f", peak*1200/lists.Total(p.MeasuredRates), plan.Accuracy, plan.Bound, best)
 		if plan.Accuracy < best-trials.MinAccuracyGain || best < .64 || plan.Bound < plan.Accuracy || plan.TailLatency > p.SLO {
 			t.Errorf("spread %v: accuracy %.4f of %.4f at %v, the best single cascade %.4f", spread, plan.Accuracy, plan.Bound, plan.TailLatency, best)
 		}
@@ -127,7 +128,7 @@ func TestNoSwitchingOverRanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("peak over mean %.2f: over ranges %.4f, one cascade over requests %.4f, the plan over requests %.4f", peak*600/cascades.Sum(p.MeasuredRates), plan.Accuracy, one, together.Accuracy)
+	t.Logf("peak over mean %.2f: over ranges %.4f, one cascade over requests %.4f, the plan over requests %.4f", peak*600/lists.Total(p.MeasuredRates), plan.Accuracy, one, together.Accuracy)
 	if together.Accuracy < one-trials.MinAccuracyGain {
 		t.Errorf("over requests the plan has %.4f, one cascade %.4f", together.Accuracy, one)
 	}
@@ -235,7 +236,7 @@ func TestNoSwitchingOfManyRequests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%.0f requests: accuracy %.4f, ranges alone %.4f, at %v", cascades.Sum(p.MeasuredRates), plan.Accuracy, ranges.Accuracy, plan.TailLatency)
+	t.Logf("%.0f requests: accuracy %.4f, ranges alone %.4f, at %v", lists.Total(p.MeasuredRates), plan.Accuracy, ranges.Accuracy, plan.TailLatency)
 	if !p.HasManyRequests() || plan.Accuracy <= ranges.Accuracy+trials.MinAccuracyGain || plan.TailLatency == 0 || plan.TailLatency > p.SLO {
 		t.Errorf("accuracy %.4f at %v, ranges alone %.4f: expected one cascade, run on the whole of the rates", plan.Accuracy, plan.TailLatency, ranges.Accuracy)
 	}

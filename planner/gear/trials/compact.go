@@ -5,6 +5,7 @@ import (
 
 	"inferplan/planner/gear/cascades"
 	"inferplan/planner/gear/planspace"
+	"inferplan/planner/lists"
 )
 
 // RemoveIdlePipelines removes from a finished plan what no gear (cascade of a range of rates) sends samples to: models
@@ -45,7 +46,7 @@ func (plan *Plan) RemoveIdlePipelines(p *cascades.Problem) {
 // plans may share them.
 func (plan *Plan) removeIfIdle(model, first, n int) bool {
 	for r := range plan.Gears {
-		if g := &plan.Gears[r]; slices.Contains(g.Cascade.Models, uint8(model)) && cascades.Sum(g.Shares[model][first:first+n]) > 0 {
+		if g := &plan.Gears[r]; slices.Contains(g.Cascade.Models, uint8(model)) && lists.Total(g.Shares[model][first:first+n]) > 0 {
 			return false
 		}
 	}
@@ -65,9 +66,7 @@ func (plan *Plan) RemoveIdleDevices() []int {
 	var configs []planspace.Config
 	for k := range usedCounts {
 		usedConfigs, newNumber := usedDevices(plan, k)
-		for _, c := range usedConfigs {
-			usedCounts[k] += c.Count
-		}
+		usedCounts[k] += lists.Sum(len(usedConfigs), func(i int) int { return usedConfigs[i].Count })
 		configs = append(configs, usedConfigs...)
 		renumberChains(plan.Chains, k, newNumber)
 	}

@@ -11,6 +11,7 @@ import (
 	"inferplan/formats/report"
 	"inferplan/formats/seeded"
 	"inferplan/planner/gear/cascades"
+	"inferplan/planner/lists"
 	"inferplan/policy"
 	"inferplan/policy/gear"
 	"inferplan/sim"
@@ -94,7 +95,7 @@ func (b *Simulator) RunMeasured(ctx context.Context, gears []PlannedGear, stream
 	}
 
 	// Arrivals.
-	requests := cascades.Sum(b.Problem.MeasuredRates) // each rate is the number of requests of a second
+	requests := lists.Total(b.Problem.MeasuredRates) // each rate is the number of requests of a second
 	latencies, lateCount, maxLateCount := make([]time.Duration, 0, int(requests)+1), 0, int(maxLateShare*requests)
 	source := arrivals.Evenly(b.Problem.MeasuredRates)
 	if stream != EvenStream {
@@ -191,7 +192,7 @@ func StreamCount(p *cascades.Problem) int {
 	if !p.SimulatesMeasured() {
 		return 1
 	}
-	return max(1, min(maxMeasuredStreams, int(maxStreamedRequests/cascades.Sum(p.MeasuredRates))))
+	return max(1, min(maxMeasuredStreams, int(maxStreamedRequests/lists.Total(p.MeasuredRates))))
 }
 
 // Limits on the streams at measured rates, and on their requests together.

@@ -8,6 +8,7 @@ import (
 	"inferplan/planner/gear/cascades"
 	"inferplan/planner/gear/placement"
 	"inferplan/planner/gear/planspace"
+	"inferplan/planner/lists"
 	"inferplan/policy"
 )
 
@@ -119,11 +120,7 @@ func (plan *Plan) SettledByTrials() bool {
 
 // MaxTailLatency returns the longest tail latency of all gears.
 func (plan *Plan) MaxTailLatency() time.Duration {
-	maxTail := time.Duration(0)
-	for r := range plan.Gears {
-		maxTail = max(maxTail, plan.Gears[r].Trial.Latency)
-	}
-	return maxTail
+	return lists.Max(time.Duration(0), len(plan.Gears), func(r int) time.Duration { return plan.Gears[r].Trial.Latency })
 }
 
 // PlanOrError returns a plan together with the error of the step that came after it. If there is a plan and the context
@@ -192,10 +189,7 @@ func (plan *Plan) HeldOutAccuracy() (heldOut cascades.HeldOutAccuracy, ok bool) 
 	heldOut.Accuracy = min(1, heldOut.Accuracy) // more is rounding
 
 	// The interval, by the variance between samples: the mean of the squares less the square of the mean.
-	squares := 0.0
-	for _, x := range correctShares {
-		squares += x * x / float64(len(correctShares))
-	}
+	squares := lists.Sum(len(correctShares), func(i int) float64 { return correctShares[i] * correctShares[i] / float64(len(correctShares)) })
 	heldOut.Low, heldOut.High = wilsonInterval(heldOut.Accuracy, squares-heldOut.Accuracy*heldOut.Accuracy, float64(len(correctShares)))
 	return heldOut, true
 }

@@ -15,6 +15,7 @@ import (
 	"inferplan/formats/seeded"
 	"inferplan/planner/gear/cascades"
 	"inferplan/planner/gear/planspace"
+	"inferplan/planner/lists"
 	"inferplan/policy"
 	"inferplan/policy/gear"
 	"inferplan/sim"
@@ -111,9 +112,7 @@ func (b *Simulator) simulateRun(ctx context.Context, trial *trialRun) (runResult
 
 	// Collect the result. Requests are counted by quarter of the run in which they arrived.
 	b.latencies = recorder.latencies
-	for q := range recorder.quarters {
-		b.TrialRequests += recorder.quarters[q].n
-	}
+	b.TrialRequests += lists.Sum(len(recorder.quarters), func(q int) int { return recorder.quarters[q].n })
 	result := runResult{}
 	if err != nil {
 		if errors.Is(context.Cause(ctx), errTooManyLate) {
@@ -138,21 +137,13 @@ func (b *Simulator) simulateRun(ctx context.Context, trial *trialRun) (runResult
 
 // shareAbove returns the share of latencies above a limit.
 func shareAbove(list []time.Duration, limit time.Duration) float64 {
-	aboveCount := 0
-	for _, latency := range list {
-		if latency > limit {
-			aboveCount++
-		}
-	}
+	aboveCount := lists.Count(len(list), func(i int) bool { return list[i] > limit })
 	return float64(aboveCount) / float64(max(1, len(list)))
 }
 
 // meanLatency returns the mean of latencies, or 0 if there are none.
 func meanLatency(list []time.Duration) time.Duration {
-	total := time.Duration(0)
-	for _, latency := range list {
-		total += latency
-	}
+	total := lists.Total(list)
 	return total / time.Duration(max(1, len(list)))
 }
 

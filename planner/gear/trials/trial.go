@@ -10,6 +10,7 @@ import (
 
 	"inferplan/planner/gear/cascades"
 	"inferplan/planner/gear/placement"
+	"inferplan/planner/lists"
 	"inferplan/sim"
 	"inferplan/solver/tolerance"
 )
@@ -115,10 +116,7 @@ func trialSLO(p *cascades.Problem, c *cascades.Cascade, rate float64) time.Durat
 // requestReduction returns the factor, at least 1, by which trials have fewer requests than on few devices. On very
 // many devices each request takes long to simulate, because all of them take part.
 func requestReduction(p *cascades.Problem) float64 {
-	devices := 0
-	for _, k := range p.Kinds {
-		devices += k.Devices
-	}
+	devices := lists.Sum(len(p.Kinds), func(i int) int { return p.Kinds[i].Devices })
 	return sim.CascadeRequestDivisor(devices)
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"inferplan/planner/gear/cascades"
 	"inferplan/planner/gear/placement"
+	"inferplan/planner/lists"
 )
 
 // Placement is a placement on which cascades are tried.
@@ -273,9 +274,7 @@ func infeasibleRange(ctx context.Context, l *placement.Layout, r int, lastTrial 
 	infeasible := noGearError(space.Problem, r, &space.Cascades[cascade], s.MaxLoad, lastTrial)
 	if lastTrial == nil {
 		maxRate, devices := space.Problem.RangeEdges[len(space.Problem.RangeEdges)-1], 0
-		for k := range space.Problem.Kinds {
-			devices += space.Problem.Kinds[k].Devices
-		}
+		devices += lists.Sum(len(space.Problem.Kinds), func(k int) int { return space.Problem.Kinds[k].Devices })
 		// MaxLoad is in seconds of work per request on the busiest device, so maxRate * MaxLoad is how many times too few the devices
 		// are.
 		infeasible.Devices = int(math.Ceil(float64(devices) * maxRate * s.MaxLoad))

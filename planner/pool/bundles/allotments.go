@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/templates"
 )
@@ -312,10 +313,7 @@ func (a *allotmentSearch) fewestParts(stages []templates.TableStage, rate float6
 
 // priceOf returns the price of the parts of devices that an allotment takes.
 func (a *allotmentSearch) priceOf(parts *allotment) (cost float64) {
-	for k, price := range a.partPrices {
-		cost += price * float64(parts[k])
-	}
-	return cost
+	return lists.Sum(len(a.partPrices), func(k int) float64 { return a.partPrices[k] * float64(parts[k]) })
 }
 
 // listMinimal finds the minimal allotments of the model: the whole devices of each pool in which replicas carry the target

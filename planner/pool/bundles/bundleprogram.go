@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/solver/milp"
@@ -90,10 +91,7 @@ func (x *bundleSearch) newBundleProgram(choices []bundle, limits *bundleLimits) 
 		program.m.SetBounds(program.overuse, 0, milp.Inf)
 		program.m.SetObj(program.overuse, overPrice)
 	}
-	oneBundle := make([]milp.Row, len(x.problem.Models))
-	for d := range oneBundle {
-		oneBundle[d] = program.m.AddEQ("one "+x.problem.Models[d].Name, 1)
-	}
+	oneBundle := lists.Filled(len(x.problem.Models), func(d int) milp.Row { return program.m.AddEQ("one "+x.problem.Models[d].Name, 1) })
 
 	// Rows of the pools, in parts of what each has, less the devices that must stay idle, and of the moved devices, if a
 	// plan runs already. overuse loosens all of them: that of the moves, which counts devices, by this part of the limit,
@@ -187,9 +185,5 @@ func (x *bundleSearch) solveWhole(ctx context.Context, program *bundleProgram) (
 
 // partsOf returns the value of each bundle's variable in a solution: the fraction of it that is taken.
 func (q *bundleProgram) partsOf(sol *milp.Solution) []float64 {
-	parts := make([]float64, len(q.partVars))
-	for i, v := range q.partVars {
-		parts[i] = sol.At(v)
-	}
-	return parts
+	return lists.Filled(len(q.partVars), func(i int) float64 { return sol.At(q.partVars[i]) })
 }

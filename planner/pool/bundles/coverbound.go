@@ -3,6 +3,7 @@ package bundles
 import (
 	"context"
 
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/incumbent"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/relaxation"
@@ -124,10 +125,7 @@ func (c *modelCovers) repriceCovers(ctx context.Context, scarcityPrices []float6
 
 // total returns the sum of some values.
 func total(values []float64) (added float64) {
-	for _, v := range values {
-		added += v
-	}
-	return added
+	return lists.Total(values)
 }
 
 // coverableThroughput returns the largest throughput, in units, at which the covers of all models (their
@@ -136,10 +134,7 @@ func total(values []float64) (added float64) {
 func (c *modelCovers) coverableThroughput(tables []*coverTable) float64 {
 	totalPrice := total(c.prices)
 	isAffordable := func(value float64) bool {
-		coverCost := 0.0
-		for d, table := range tables {
-			coverCost += table.costBySteps[table.stepsFor(c.requiredRate(d, value))]
-		}
+		coverCost := lists.Sum(len(tables), func(d int) float64 { return tables[d].costBySteps[tables[d].stepsFor(c.requiredRate(d, value))] })
 		return coverCost <= totalPrice*(1+1e-9)
 	}
 	// After 40 halvings the two ends agree to all digits that count.

@@ -11,6 +11,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/templates"
 	"inferplan/planner/stages"
@@ -211,12 +212,8 @@ func (r *Resolved) resolveModel(i int) error {
 
 	// Blocks, the cuts between them, and times by pool, share and batch.
 	cuts := r.resolveCuts(profile)
-	for b := range profile.Blocks {
-		model.Weights = append(model.Weights, profile.Blocks[b].WeightBytes)
-	}
-	for _, c := range cuts {
-		model.CutBytes = append(model.CutBytes, c.Bytes)
-	}
+	model.Weights = lists.Map(len(profile.Blocks), func(b int) int64 { return profile.Blocks[b].WeightBytes })
+	model.CutBytes = lists.Map(len(cuts), func(i int) int64 { return cuts[i].Bytes })
 	if model.ShareCosts, err = stages.MeasuredCosts(profile, r.Pools, r.Input.Values.WholeNumber("max-batch"), r.Input.FileName("profile"), profilePath); err != nil {
 		return err
 	}
@@ -324,10 +321,7 @@ func (r *Resolved) checkMeasurements() error {
 
 // Profiles returns the profile of each requested model.
 func (r *Resolved) Profiles() (profiles []*formats.ProfileModel) {
-	for i := range r.models {
-		profiles = append(profiles, r.models[i].profile)
-	}
-	return profiles
+	return lists.Map(len(r.models), func(i int) *formats.ProfileModel { return r.models[i].profile })
 }
 
 // SetBatchBuilding sets, for each model, how many microseconds a batch waits for each further request that fills it: the

@@ -73,11 +73,7 @@ func runningPipeline(pools []formats.Pool, model int, pipeline *formats.Pipeline
 	for _, s := range pipeline.Stages {
 		pool := slices.IndexFunc(pools, func(q formats.Pool) bool { return q.Device == s.Device })
 		running.Stages = append(running.Stages, stages.Stage{FirstBlock: s.Blocks[0], EndBlock: s.Blocks[1], Pool: pool, Share: s.Share})
-		var runs []problem.DeviceRun
-		for _, run := range s.Placement {
-			runs = append(runs, problem.DeviceRun{First: run.FirstDevice, PerDevice: run.PerDevice, Replicas: run.Replicas})
-		}
-		running.Placement = append(running.Placement, runs)
+		running.Placement = append(running.Placement, slices.Clone(s.Placement))
 	}
 	return running
 }

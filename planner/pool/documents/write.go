@@ -3,7 +3,6 @@ package documents
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 
 	"inferplan/formats"
@@ -11,7 +10,6 @@ import (
 	"inferplan/planner/kind"
 	"inferplan/planner/pool/problem"
 	"inferplan/policy/reserve"
-	"inferplan/solver/milp"
 )
 
 // policyFor returns the run-time policy of a plan. If the profile was sampled on real devices, whose times vary, the
@@ -40,15 +38,10 @@ func hasSamples(m formats.ProfileModel) bool {
 // PlanOutcome writes the outcome of a search as the parts of a plan document: objective and bound, what is
 // deployed and promised, warnings and limits.
 func (r *Resolved) PlanOutcome(outcome *problem.Outcome) *kind.Outcome {
+	objective := r.Input.Values.Word("objective")
 	o := &kind.Outcome{
-		Algorithm: r.Input.Values.Word("algorithm"), Values: r.Input.Values, Objective: formats.Objective{Name: r.Input.Values.Word("objective"), Value: outcome.Value},
-		Sense: Sense(r.Input.Values), StoppedBy: outcome.StoppedBy, Pools: r.Pools, Policy: policyFor(r.Input.Profile), Candidates: outcome.Templates, Phases: outcome.Phases,
-	}
-
-	// The bound and the gap.
-	if bound := outcome.Bound; !math.IsNaN(bound) {
-		gap := milp.RelativeGap(o.Sense, outcome.Value, bound)
-		o.Objective.Bound, o.Objective.Gap = &bound, &gap
+		Algorithm: r.Input.Values.Word("algorithm"), Values: r.Input.Values, Objective: kind.BoundedObjective(objective, outcome.Value, outcome.Bound),
+		Sense: kind.SenseOf(objective), StoppedBy: outcome.StoppedBy, Pools: r.Pools, Policy: policyFor(r.Input.Profile), Candidates: outcome.Templates, Phases: outcome.Phases,
 	}
 
 	// What is deployed and what is promised.
@@ -137,9 +130,7 @@ func (r *Resolved) writePipeline(d int, pipeline *problem.Pipeline) formats.Pipe
 		planPipeline.LatencyUS += stage.InferUS[pipeline.Batch-1]
 
 		// Its places.
-		for _, run := range pipeline.Placement[i] {
-			stage.Placement = append(stage.Placement, formats.Placement{FirstDevice: run.First, PerDevice: run.PerDevice, Replicas: run.Replicas})
-		}
+		stage.Placement = slices.Clone(pipeline.Placement[i])
 
 		// The cut after it.
 		if i+1 < len(pipeline.Stages) {

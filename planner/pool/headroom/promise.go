@@ -17,9 +17,7 @@ func lowerPromise(result *kind.Result, parts []float64) {
 	plan := result.Plan
 	section := formats.PoolOf(plan)
 	if section.Headroom == nil {
-		for range section.Models {
-			section.Headroom = append(section.Headroom, formats.Headroom{Margin: plan.Options.Number("margin"), Utilisation: 1})
-		}
+		section.Headroom = slices.Repeat([]formats.Headroom{{Margin: plan.Options.Number("margin"), Utilisation: 1}}, len(section.Models))
 	}
 	oldValue := plan.Objective.Value
 
@@ -108,5 +106,5 @@ func (a *planTuner) writeBounds(res *kind.Result) {
 		bound = a.fluidBound
 	}
 	scope := documents.BoundScope(a.problem.Values, plan.Options.WholeNumber("blocks"), plan.Deployment, plan.Pools)
-	certify.StateValue(res, documents.Sense(a.problem.Values), bound, scope, a.problem.Values.Number("gap"))
+	certify.StateValue(res, kind.SenseOf(objective.Name), bound, scope, a.problem.Values.Number("gap"))
 }

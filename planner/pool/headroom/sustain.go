@@ -10,6 +10,7 @@ import (
 	"inferplan/formats/seeded"
 	"inferplan/planner/certify"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/problem"
 	"inferplan/sim"
 )
@@ -236,10 +237,7 @@ func (a *planTuner) confirmFloors(ctx context.Context, attempt *planAttempt) (co
 		return false, err
 	}
 	test.Scenario.Budget = a.runBudgets.Tests
-	floorLoads := make([]float64, len(attempt.loads))
-	for i := range floorLoads {
-		floorLoads[i] = a.floorRate(i) / attempt.result.Plan.PromiseFor(i).RPS
-	}
+	floorLoads := lists.Filled(len(attempt.loads), func(i int) float64 { return a.floorRate(i) / attempt.result.Plan.PromiseFor(i).RPS })
 	run, fallsShort, err := test.Confirm(ctx, floorLoads)
 	if err != nil {
 		return true, certify.NoteUnconfirmed(attempt.result.Plan, err)
@@ -331,9 +329,7 @@ func (a *planTuner) certifyAttempt(ctx context.Context, t *planAttempt, minLoads
 	// simulated events as if the plan's runs were not lengthened for models of few requests. A load of 1/utilisation is all
 	// that replicas carry, as plans promise this part of it.
 	climb := &certify.LoadClimb{StartLoads: t.loads, SameLoad: modelsTakeTurns(t.result.Plan), MaxEvents: int64(float64(a.workBudget-a.workDone) * test.Lengthening)}
-	for i := range t.loads {
-		climb.MaxLoads = append(climb.MaxLoads, 1/t.setting.headroom[i].Utilisation)
-	}
+	climb.MaxLoads = lists.Map(len(t.loads), func(i int) float64 { return 1 / t.setting.headroom[i].Utilisation })
 	// A plan that only has to beat another one is tested there, and no further if it fails. One that showed
 	// nothing in short runs (less than the lowest load of the grid) starts low, at a load that halves down to that.
 	if minLoads != nil {

@@ -13,7 +13,7 @@ import (
 	"inferplan/formats/document"
 	"inferplan/planner/certify"
 	"inferplan/planner/kind"
-	"inferplan/planner/pool/documents"
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/problem"
 	"inferplan/solver/milp"
 	"inferplan/solver/queueing"
@@ -175,10 +175,9 @@ func Tune(ctx context.Context, p *kind.Problem, request kind.TestSettings, solve
 // floors (least rates) times the attainment. If arrivals are random, less than fluidBound can be offered
 // (randomBound). The lower of the two is planBound, to which the search compares its plans.
 func solveFluidBound(ctx context.Context, tuner *planTuner) error {
-	attainment := 1.0
-	for _, m := range tuner.models {
-		attainment = min(attainment, cmp.Or(tuner.certifyRequest.Attainment, document.ShareAt(m.Percentile)))
-	}
+	attainment := lists.Min(1.0, len(tuner.models), func(i int) float64 {
+		return cmp.Or(tuner.certifyRequest.Attainment, document.ShareAt(tuner.models[i].Percentile))
+	})
 	problem, err := fluidProblem(tuner, attainment)
 	if err != nil {
 		return err
@@ -382,9 +381,7 @@ func (a *planTuner) largestBatch() int {
 			continue
 		}
 		for _, m := range t.result.Plan.Deployment {
-			for _, pipeline := range m.Pipelines {
-				largest = max(largest, pipeline.Batch)
-			}
+			largest = lists.Max(largest, len(m.Pipelines), func(i int) int { return m.Pipelines[i].Batch })
 		}
 	}
 	return largest
@@ -392,7 +389,7 @@ func (a *planTuner) largestBatch() int {
 
 // maximises reports whether the objective is maximised.
 func (a *planTuner) maximises() bool {
-	return documents.Sense(a.problem.Values) == milp.Maximize
+	return kind.SenseOf(a.problem.Values.Word("objective")) == milp.Maximize
 }
 
 // isBetterStart reports whether rebalance should rather start from candidate than from current: the one that
@@ -485,12 +482,7 @@ func solveToGap(ctx context.Context, tuner *planTuner) error {
 // of the devices stay as they are, and a plan with them would be the same.
 func sameDeviceShares(headrooms, previous []formats.Headroom) bool {
 	change := func(i int) float64 { return headrooms[i].Utilisation / previous[i].Utilisation }
-	for i := range headrooms {
-		if math.Abs(change(i)-change(0)) > problem.FloorTolerance {
-			return false
-		}
-	}
-	return true
+	return !lists.Contains(len(headrooms), func(i int) bool { return math.Abs(change(i)-change(0)) > problem.FloorTolerance })
 }
 
 // balancedHeadroom returns the margin and utilisation of each model for the next plan, on the expectation that models sustain
@@ -741,10 +733,7 @@ func (a *planTuner) describeSetting(described planSetting) string {
 // utilisation if less is promised than replicas carry.
 func describeHeadroom(headrooms []formats.Headroom) string {
 	joinValues := func(valueOf func(h formats.Headroom) float64) (text string, first float64) {
-		var parts []string
-		for _, h := range headrooms {
-			parts = append(parts, fmt.Sprintf("%.2g", valueOf(h)))
-		}
+		parts := lists.Map(len(headrooms), func(i int) string { return fmt.Sprintf("%.2g", valueOf(headrooms[i])) })
 		if len(slices.Compact(slices.Clone(parts))) == 1 {
 			parts = parts[:1]
 		}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/incumbent"
 	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
@@ -118,12 +119,7 @@ func (k *lossKnapsack) isUseful() bool {
 	}
 	// With a floor (least rate of a model), or a rate of no value, the loss of a plan is not the sum of those of its
 	// configurations.
-	for d := range k.problem.Models {
-		if k.problem.Models[d].MinRPS > 0 || k.choice.Relaxation.RateDual[d] < 1e-9 {
-			return false
-		}
-	}
-	return true
+	return !lists.Contains(len(k.problem.Models), func(d int) bool { return k.problem.Models[d].MinRPS > 0 || k.choice.Relaxation.RateDual[d] < 1e-9 })
 }
 
 // raiseBudget searches for the best plan among those whose loss (how far their throughput stays below the bound of the
@@ -210,9 +206,7 @@ func (k *lossKnapsack) setDimensions() bool {
 	k.dimensions = k.dimensions[:0]
 
 	// One dimension for each pool, with the same index. All stage positions use it at first.
-	for i := range k.problem.Pools {
-		k.dimensions = append(k.dimensions, useDimension{pool: i, partsPerDevice: 1})
-	}
+	k.dimensions = append(k.dimensions, lists.Map(len(k.problem.Pools), func(i int) useDimension { return useDimension{pool: i, partsPerDevice: 1} })...)
 	k.dimensionOf = make([][]int, k.problem.MaxPartitions)
 	for si := range k.dimensionOf {
 		k.dimensionOf[si] = make([]int, len(k.problem.Pools))

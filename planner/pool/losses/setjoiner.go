@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/incumbent"
 	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
@@ -23,10 +24,7 @@ type deviceSet struct {
 // less. If none is above minValue, it returns minValue and no plan. searches holds the labels of each model.
 func (k *lossKnapsack) joinModels(searches []*labelSearch, minValue float64) (throughput float64, plan []placement.PlanPipeline) {
 	minValue = max(minValue, k.incumbent.Score())
-	sets := make([][]deviceSet, len(searches))
-	for d, search := range searches {
-		sets[d] = search.deviceSets(minValue)
-	}
+	sets := lists.Filled(len(searches), func(d int) []deviceSet { return searches[d].deviceSets(minValue) })
 	var labels []int32 // by model: index of the chosen label in its search; none without a plan
 	if len(sets) == 1 {
 		throughput, labels = fastestSet(sets[0], minValue)
@@ -106,10 +104,7 @@ func (l *labelSearch) labelPipelines(label int32) []placement.PlanPipeline {
 func (l *labelSearch) deviceSets(minRate float64) []deviceSet {
 	k := l.knapsack
 	var sets []deviceSet
-	var poolSizes []int32
-	for pool := range k.problem.Pools {
-		poolSizes = append(poolSizes, int32(k.problem.Pools[pool].Count))
-	}
+	poolSizes := lists.Map(len(k.problem.Pools), func(pool int) int32 { return int32(k.problem.Pools[pool].Count) })
 
 	// Of equal counts, written as a key of three bytes each, the set of the highest rate stays.
 	indexByCounts := map[string]int{}
@@ -177,12 +172,7 @@ func minimalSets(sets []deviceSet, rate float64) []deviceSet {
 
 // fitsCounts reports whether no count is above that of what is available.
 func fitsCounts(counts, available []int32) bool {
-	for i, n := range counts {
-		if n > available[i] {
-			return false
-		}
-	}
-	return true
+	return !lists.Contains(len(counts), func(i int) bool { return counts[i] > available[i] })
 }
 
 // setJoiner looks for one device set of each model so that all fit together.
@@ -209,9 +199,7 @@ func (k *lossKnapsack) newSetJoiner(sets [][]deviceSet, rate float64) *setJoiner
 		joiner.totalPrice += k.choice.Relaxation.PoolPrice[pool] // of all its devices together
 	}
 	joiner.totalPrice *= 1 + 1e-9 // rounding errors must not make sets too dear
-	for d := range sets {
-		joiner.setsByPrice = append(joiner.setsByPrice, minimalSets(sets[d], rate))
-	}
+	joiner.setsByPrice = append(joiner.setsByPrice, lists.Map(len(sets), func(d int) []deviceSet { return minimalSets(sets[d], rate) })...)
 	return joiner
 }
 

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 )
@@ -41,7 +42,7 @@ func emptyContents(p *problem.Problem) Contents {
 // many replicas it noted.
 func (h Contents) addRun(stored Content, run problem.DeviceRun) (n int) {
 	for j := range run.Replicas {
-		device := run.First + j/run.PerDevice
+		device := run.FirstDevice + j/run.PerDevice
 		if device >= len(h[stored.pool]) {
 			break
 		}
@@ -141,9 +142,7 @@ func (h Contents) assignBins(pool int, bins []map[Content]int) (assigned []int) 
 	// A bin goes to a device that holds just its replicas (-1 if there is none), else to one that holds them among
 	// others, else to one of the remaining devices, which has to load something.
 	groups := h.groupDevices(pool)
-	for _, b := range bins {
-		assigned = append(assigned, groups.take(contentName(b)))
-	}
+	assigned = lists.Map(len(bins), func(i int) int { return groups.take(contentName(bins[i])) })
 	for i, b := range bins {
 		if assigned[i] < 0 {
 			assigned[i] = groups.takeHolding(b)
@@ -300,7 +299,7 @@ func (s *reusePacking) devicesByUse() []int {
 			usefulParts[device] += min(n, wantedReplicas[content]) * s.partsPerDevice / content.Share
 		}
 	}
-	byUse := indexesBelow(len(s.bins))
+	byUse := lists.Indexes(len(s.bins))
 	slices.SortStableFunc(byUse, func(a, b int) int { return cmp.Compare(usefulParts[b], usefulParts[a]) })
 	return byUse
 }
@@ -377,13 +376,4 @@ func (s *reusePacking) partlyFreeDevice(wanted *wantedPiece, isLoading []bool) i
 		}
 	}
 	return free
-}
-
-// indexesBelow returns 0, 1, ..., n-1.
-func indexesBelow(n int) []int {
-	indexes := make([]int, n)
-	for i := range indexes {
-		indexes[i] = i
-	}
-	return indexes
 }

@@ -12,7 +12,6 @@
 // The files, in the order of the step:
 //
 //	replicaplan.go  computes a plan anew from its integer replica counts
-//	slots.go        names the replicas that may share devices
 //	place.go        packs replicas onto physical devices
 //	spread.go       spreads loaded devices over nodes, for their NICs
 //	contents.go     the contents of devices, and packing around them

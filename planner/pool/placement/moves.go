@@ -3,6 +3,7 @@ package placement
 import (
 	"slices"
 
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/templates"
 	"inferplan/planner/stages"
@@ -45,9 +46,7 @@ func (s *RunningState) HeldContents() Contents {
 // each such pipeline and returns its index in the catalogue. The state's catalogue is left for the caller to set.
 func NewRunningState(p *problem.Problem, plan *problem.RunningPlan, add func(*stages.Template) int) *RunningState {
 	state := &RunningState{problem: p, heldByDevice: emptyContents(p), RunningReplicas: map[Content]int{}, idByContent: map[Content]int{}, MaxMoved: plan.MaxMoved * float64(p.TotalDevices())}
-	for range p.Models {
-		state.ReplicasByModel = append(state.ReplicasByModel, map[Content]int{})
-	}
+	state.ReplicasByModel = lists.Map(len(p.Models), func(int) map[Content]int { return map[Content]int{} })
 
 	// Put every pipeline on the devices, as far as they are still there, even if it cannot go on. A model or pool of -1
 	// is no longer part of the problem.
@@ -62,11 +61,8 @@ func NewRunningState(p *problem.Problem, plan *problem.RunningPlan, add func(*st
 				isPlannable = false
 				continue
 			}
-			n := 0
 			content := Content{running.Network, stage.FirstBlock, stage.EndBlock, stage.Pool, stage.Share}
-			for _, run := range running.Placement[si] {
-				n += state.heldByDevice.addRun(content, run)
-			}
+			n := lists.Sum(len(running.Placement[si]), func(i int) int { return state.heldByDevice.addRun(content, running.Placement[si][i]) })
 			state.RunningReplicas[content] += n
 			if running.Model >= 0 {
 				state.ReplicasByModel[running.Model][content] += n

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/templates"
 )
@@ -99,7 +100,7 @@ func (k *planPacking) placeTimeShared(pool int, placed Places) {
 		t := &k.catalogue.Templates[k.plan.Pipelines[ci].Template]
 		for si := range t.Stages {
 			if t.Stages[si].Pool == pool {
-				placed[ci][si] = []problem.DeviceRun{{First: 0, PerDevice: 1, Replicas: k.problem.Pools[pool].Count}}
+				placed[ci][si] = []problem.DeviceRun{{FirstDevice: 0, PerDevice: 1, Replicas: k.problem.Pools[pool].Count}}
 			}
 		}
 	}
@@ -110,12 +111,12 @@ func (k *planPacking) placeTimeShared(pool int, placed Places) {
 // longer, so that places stay short. Devices must come in rising order.
 func appendReplicas(runs []problem.DeviceRun, device, replicas int) []problem.DeviceRun {
 	if n := len(runs); n > 0 {
-		if last := &runs[n-1]; last.PerDevice == replicas && last.First+last.Replicas/replicas == device {
+		if last := &runs[n-1]; last.PerDevice == replicas && last.FirstDevice+last.Replicas/replicas == device {
 			last.Replicas += replicas
 			return runs
 		}
 	}
-	return append(runs, problem.DeviceRun{First: device, PerDevice: replicas, Replicas: replicas})
+	return append(runs, problem.DeviceRun{FirstDevice: device, PerDevice: replicas, Replicas: replicas})
 }
 
 // slotGroup holds the pieces that may share whole devices.
@@ -222,9 +223,7 @@ func packPieces(pieces []replicaPiece) []deviceBin {
 	for _, piece := range pieces {
 		partsPerDevice = problem.CommonParts(partsPerDevice, piece.share)
 	}
-	for _, single := range singles {
-		neededParts += partsPerDevice / single.share
-	}
+	neededParts += lists.Sum(len(singles), func(i int) int { return partsPerDevice / singles[i].share })
 
 	// Try as many bins as the sum of the parts fills, then one more each time that the search fails or its steps run out.
 	openBins := make([]deviceBin, (neededParts+partsPerDevice-1)/partsPerDevice)
@@ -257,9 +256,7 @@ func splitPieces(pieces []replicaPiece) (wholeDevices []deviceBin, singles []rep
 		for range piece.replicas / replicasPerDevice {
 			wholeDevices = append(wholeDevices, deviceBin{freeParts: 0, pieces: []replicaPiece{deviceFill}})
 		}
-		for range piece.replicas % replicasPerDevice {
-			singles = append(singles, single)
-		}
+		singles = append(singles, slices.Repeat([]replicaPiece{single}, piece.replicas%replicasPerDevice)...)
 	}
 	slices.SortStableFunc(singles, func(a, b replicaPiece) int { return cmp.Compare(a.share, b.share) })
 	return wholeDevices, singles
@@ -313,3 +310,6 @@ func mergePieces(pieces []replicaPiece) []replicaPiece {
 	}
 	return merged
 }
+
+// SlotKey names a slot: the replicas that may share whole devices under the slot rule.
+type SlotKey struct{ Model, Stage, Pool int }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/templates"
 	"inferplan/planner/stages"
@@ -110,12 +111,7 @@ func recomputeRate(c *templates.Catalogue, pipeline *PlanPipeline) {
 // UsesTimeShared reports whether some stage of a template is on a time-shared pool: its stages there take turns with
 // others on all devices, and no replicas limit their rate.
 func UsesTimeShared(c *templates.Catalogue, t *stages.Template) bool {
-	for si := range t.Stages {
-		if c.Problem.Pools[t.Stages[si].Pool].TimeShared {
-			return true
-		}
-	}
-	return false
+	return lists.Contains(len(t.Stages), func(si int) bool { return c.Problem.Pools[t.Stages[si].Pool].TimeShared })
 }
 
 // timeSharedScale returns the factor, at most 1, by which the rates of pipelines must fall so that their stages on

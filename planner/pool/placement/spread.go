@@ -3,6 +3,8 @@ package placement
 import (
 	"fmt"
 	"slices"
+
+	"inferplan/planner/lists"
 )
 
 // calmLink is the part of its time up to which a busy link justifies no swap. In the recorded cases links below
@@ -78,10 +80,7 @@ func (k *planPacking) spreadOverNodes(pool int, bins []deviceBin) []deviceBin {
 	if p.Gbps <= 0 || p.PerNode < 2 || len(bins) <= p.PerNode {
 		return bins
 	}
-	loads := make([]nicLoad, len(bins))
-	for i := range bins {
-		loads[i] = k.trafficOf(&bins[i])
-	}
+	loads := lists.Filled(len(bins), func(i int) nicLoad { return k.trafficOf(&bins[i]) })
 	spread := make([]deviceBin, 0, len(bins))
 	for _, b := range balanceNodes(loads, p.PerNode) {
 		spread = append(spread, bins[b])
@@ -105,7 +104,7 @@ func balanceNodes(loads []nicLoad, perNode int) []int {
 	}
 
 	// Divide the devices into nodes as they come, then swap the best pair as long as one is worth it.
-	for node := range slices.Chunk(indexesBelow(len(loads)), perNode) {
+	for node := range slices.Chunk(lists.Indexes(len(loads)), perNode) {
 		balancer.nodeDevices = append(balancer.nodeDevices, node)
 		balancer.addNode(len(balancer.nodeDevices) - 1)
 	}
@@ -119,11 +118,8 @@ func balanceNodes(loads []nicLoad, perNode int) []int {
 // has changed its devices.
 func (s *nodeBalancer) addNode(node int) {
 	// The indexes of its devices' loads, and their sum.
-	var loads []int
 	var nodeLoad nicLoad
-	for _, device := range s.nodeDevices[node] {
-		loads = append(loads, s.loadOfDevice[device])
-	}
+	loads := lists.Map(len(s.nodeDevices[node]), func(i int) int { return s.loadOfDevice[s.nodeDevices[node][i]] })
 	slices.Sort(loads)
 	for _, load := range loads {
 		nodeLoad[0] += s.distinctLoads[load][0]

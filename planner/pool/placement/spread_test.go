@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"inferplan/planner/lists"
 )
 
 // nodesOf are the loads of nodes whose devices come in an order.
@@ -72,7 +74,7 @@ func drawLoads(t *rapid.T, n int) []nicLoad {
 func TestSpreadIsNeverWorse(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		loads, perNode := drawLoads(t, rapid.IntRange(1, 60).Draw(t, "devices")), rapid.IntRange(2, 8).Draw(t, "per_node")
-		given := indexesBelow(len(loads))
+		given := lists.Indexes(len(loads))
 		order := balanceNodes(loads, perNode)
 		if sorted := slices.Sorted(slices.Values(order)); !slices.Equal(sorted, given) {
 			t.Fatalf("%v is no order of %d devices", order, len(loads))
@@ -100,7 +102,7 @@ func TestSpreadAgainstAllOrders(t *testing.T) {
 	cases, best, lost, gained := 0, 0, 0., 0.
 	rapid.Check(t, func(t *rapid.T) {
 		loads, perNode := drawLoads(t, rapid.IntRange(3, 8).Draw(t, "devices")), rapid.IntRange(2, 4).Draw(t, "per_node")
-		_, given := busiest(nodesOf(loads, indexesBelow(len(loads)), perNode))
+		_, given := busiest(nodesOf(loads, lists.Indexes(len(loads)), perNode))
 		_, ours := busiest(nodesOf(loads, balanceNodes(loads, perNode), perNode))
 		least := leastOver(loads, perNode)
 		if ours < least-1e-9 {
@@ -126,7 +128,7 @@ func TestSpreadOfALargePool(t *testing.T) {
 	for i := range loads {
 		loads[i] = nicLoad{float64(i*4/len(loads)) / 10, 0.1}
 	}
-	was, _ := busiest(nodesOf(loads, indexesBelow(len(loads)), 4))
+	was, _ := busiest(nodesOf(loads, lists.Indexes(len(loads)), 4))
 	is, over := busiest(nodesOf(loads, balanceNodes(loads, 4), 4))
 	if was < 1.2-1e-9 || is > calmLink+1e-9 || over > 1e-9 {
 		t.Errorf("busiest link %v, before %v, expected at most %v: there is room for all", is, was, calmLink)

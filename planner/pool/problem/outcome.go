@@ -7,8 +7,8 @@ import (
 	"inferplan/solver/milp"
 )
 
-// DeviceRun puts replicas on consecutive devices of a pool: PerDevice on each device from First on.
-type DeviceRun struct{ First, PerDevice, Replicas int }
+// DeviceRun puts replicas on consecutive devices of a pool: PerDevice on each device from FirstDevice on.
+type DeviceRun = formats.Placement
 
 // RunningPlan is the plan that runs.
 type RunningPlan struct {

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/lists"
 	"inferplan/planner/stages"
 )
 
@@ -53,12 +54,7 @@ func (p *Problem) MaxRate(t *stages.Template) float64 {
 // HasTimeShared reports whether some pool is time-shared: all stages placed there are loaded on each of its devices
 // and take turns, so batches wait for others and rates take parts of the devices' time.
 func (p *Problem) HasTimeShared() bool {
-	for k := range p.Pools {
-		if p.Pools[k].TimeShared {
-			return true
-		}
-	}
-	return false
+	return lists.Contains(len(p.Pools), func(k int) bool { return p.Pools[k].TimeShared })
 }
 
 // manyModels is the number of models from which on plans are looked for by bundles.
@@ -69,10 +65,7 @@ func (p *Problem) UsesBundles() bool { return len(p.Models) >= manyModels && !p.
 
 // TotalDevices returns the number of devices of all pools together.
 func (p *Problem) TotalDevices() (n int) {
-	for k := range p.Pools {
-		n += p.Pools[k].Count
-	}
-	return n
+	return lists.Sum(len(p.Pools), func(k int) int { return p.Pools[k].Count })
 }
 
 // WithoutFloors returns a copy of the problem without floors: no model needs a least rate. The problem itself is

@@ -5,9 +5,7 @@
 // The files, in the order of the step:
 //
 //	integerprogram.go  Program: the plans over a set of templates, as an integer program
-//	programgoals.go    what a program looks for beside the most throughput
-//	limitmoves.go      the devices that a plan moves, as rows of a program
+//	programgoals.go    what a program looks for beside the most throughput, and the devices that a plan moves, as its rows
 //	onepipeline.go     one pipeline of every model within tight memory
-//	missingdevices.go  the fewest devices to add for one replica of everything
-//	wholedevices.go    whole devices of each kind for each model: a program whose optimum bounds all plans
+//	wholedevices.go    whole devices of each kind for each model: a program whose optimum bounds all plans; the fewest to add for one replica of everything
 package programs

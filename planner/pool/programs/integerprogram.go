@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/templates"
@@ -316,15 +317,10 @@ func (q *Program) StartPoint(plan *placement.Plan) []float64 {
 func (q *Program) setDerived(point []float64, plan *placement.Plan) {
 	// Shared weights are loaded if any template that uses them is used. Counts are sums of shares, rounded up.
 	for _, shared := range q.sharedWeights {
-		for _, usedVar := range shared.userVars {
-			point[shared.loadedVar] = max(point[shared.loadedVar], point[usedVar])
-		}
+		point[shared.loadedVar] = lists.Max(point[shared.loadedVar], len(shared.userVars), func(i int) float64 { return point[shared.userVars[i]] })
 	}
 	for _, whole := range q.wholeCounts {
-		sum := 0.0
-		for _, t := range whole.replicaTerms {
-			sum += t.Coef * point[t.Var]
-		}
+		sum := lists.Sum(len(whole.replicaTerms), func(i int) float64 { return whole.replicaTerms[i].Coef * point[whole.replicaTerms[i].Var] })
 		point[whole.count] = math.Ceil(sum - 1e-9)
 	}
 
@@ -397,9 +393,7 @@ func (q *Program) ReadPlan(sol *milp.Solution) *placement.Plan {
 func UnionTemplates(templates []int, plans ...[]placement.PlanPipeline) []int {
 	union := slices.Clone(templates)
 	for _, pipelines := range plans {
-		for _, pipeline := range pipelines {
-			union = append(union, pipeline.Template)
-		}
+		union = append(union, lists.Map(len(pipelines), func(i int) int { return pipelines[i].Template })...)
 	}
 	slices.Sort(union)
 	return slices.Compact(union)

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/relaxation"
 	"inferplan/planner/pool/templates"
@@ -70,10 +71,7 @@ func OnePipelineEach(ctx context.Context, solver milp.Solver, choice *relaxation
 // requireOnePerModel adds to a program, which has its rows of memory, that each model uses just one template of a set
 // (indexes in the catalogue). It returns, by place in the set, the variables that are 1 if the template is used.
 func (q *Program) requireOnePerModel(templates []int) []milp.Var {
-	var modelRows []milp.Row
-	for d := range q.problem.Models {
-		modelRows = append(modelRows, q.Model.AddEQ("model "+q.problem.Models[d].Name, 1))
-	}
+	modelRows := lists.Map(len(q.problem.Models), func(d int) milp.Row { return q.Model.AddEQ("model "+q.problem.Models[d].Name, 1) })
 	usedVars := make([]milp.Var, len(templates))
 	for i, ti := range templates {
 		t := &q.catalogue.Templates[ti]

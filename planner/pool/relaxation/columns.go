@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/templates"
 	"inferplan/planner/stages"
@@ -75,10 +76,7 @@ func (c *Columns) addModel(d int) error {
 	c.Tables = append(c.Tables, table)
 
 	// With all devices of a pool at a price of 1, those of a small pool are dear.
-	evenPrices := make([]float64, len(c.problem.Pools))
-	for k := range c.problem.Pools {
-		evenPrices[k] = 1 / float64(max(c.problem.Pools[k].Count, 1))
-	}
+	evenPrices := lists.Filled(len(c.problem.Pools), func(k int) float64 { return 1 / float64(max(c.problem.Pools[k].Count, 1)) })
 	_, err = c.addCheapest(d, evenPrices, math.Inf(1))
 	return err
 }
@@ -208,11 +206,9 @@ const pricingTolerance = 1e-9
 // unit: with them, the devices of 1 request/s cost as much as a unit does. poolPrice has the price of all devices of
 // each pool together.
 func (c *Columns) unitDevicePrices(d int, poolPrice []float64) []float64 {
-	devicePrices := make([]float64, len(poolPrice))
-	for k := range poolPrice {
-		devicePrices[k] = poolPrice[k] * c.Catalogue.Units.ModelRPS[d] / float64(max(c.problem.Pools[k].Count, 1))
-	}
-	return devicePrices
+	return lists.Filled(len(poolPrice), func(k int) float64 {
+		return poolPrice[k] * c.Catalogue.Units.ModelRPS[d] / float64(max(c.problem.Pools[k].Count, 1))
+	})
 }
 
 // lowLossPerModel is the number of templates of each model that join for integer programs: those that cost least

@@ -13,11 +13,9 @@
 //
 //	relaxation.go    the relaxation, with a proven bound on every plan, and prices
 //	columns.go       column generation, if the templates are too many for one program
-//	loss.go          the loss of a template
-//	waitchoice.go    the wait choice, and its templates by loss
+//	waitchoice.go    the wait choice, the loss of a template, and the templates of a choice by loss
 //	leastlatency.go  the templates of the least latency at a throughput
-//	conflict.go      floors and pools that exclude each other
-//	limits.go        what limits the objective
+//	limits.go        what limits the objective; floors and pools that exclude each other
 //
 // Times of ranges of blocks need not add up: a stage runs its blocks in one piece (package stages). No bound rests on sums
 // of blocks. Templates carry the times of their own stages.

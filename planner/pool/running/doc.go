@@ -8,8 +8,7 @@
 //
 // The files, in the order of reading:
 //
-//	outcome.go   observed pipelines to the outcome of a search
-//	templates.go the times of an observed pipeline, at the largest batch that keeps the SLO
-//	rates.go     what the pipelines carry together
-//	waits.go     the models that may wait too long for others on devices where stages take turns
+//	outcome.go    observed pipelines to the outcome of a search
+//	templates.go  the times of an observed pipeline, at the largest batch that keeps the SLO
+//	rates.go      what the pipelines carry together, and the models that may wait too long for others on devices where stages take turns
 package running

@@ -10,6 +10,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/documents"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
@@ -58,9 +59,7 @@ type adoption struct {
 func setOptions(in *kind.Problem, run *kind.SolveRun, observed []formats.Deployed) error {
 	mostStages := in.Values.WholeNumber("max-partitions")
 	for i := range observed {
-		for k := range observed[i].Pipelines {
-			mostStages = max(mostStages, len(observed[i].Pipelines[k].Stages))
-		}
+		mostStages = lists.Max(mostStages, len(observed[i].Pipelines), func(k int) int { return len(observed[i].Pipelines[k].Stages) })
 	}
 	for _, o := range []struct {
 		name  string
@@ -156,20 +155,9 @@ func (a *adoption) outcome() *problem.Outcome {
 func deviceNumbers(runs []problem.DeviceRun) []int {
 	var devices []int
 	for _, r := range runs {
-		for i := range r.Replicas {
-			devices = append(devices, r.First+i/max(r.PerDevice, 1))
-		}
+		devices = append(devices, lists.Map(r.Replicas, func(i int) int { return r.FirstDevice + i/max(r.PerDevice, 1) })...)
 	}
 	return devices
-}
-
-// deviceRuns returns the placement of a stage in the form of the search.
-func deviceRuns(placement []formats.Placement) (runs []problem.DeviceRun, replicas int) {
-	for _, p := range placement {
-		runs = append(runs, problem.DeviceRun{First: p.FirstDevice, PerDevice: p.PerDevice, Replicas: p.Replicas})
-		replicas += p.Replicas
-	}
-	return runs, replicas
 }
 
 // stagesOf returns the stages of an observed pipeline in the form of the search. A device kind that the cluster does

@@ -16,7 +16,7 @@ import (
 func onDevices(model, pool int, rate float64, devices ...int) problem.Pipeline {
 	q := problem.Pipeline{Template: stages.Template{Model: model, Stages: []stages.Stage{{Pool: pool, Share: 1, Rate: rate}}}, Replicas: []int{len(devices)}, Placement: make([][]problem.DeviceRun, 1)}
 	for _, d := range devices {
-		q.Placement[0] = append(q.Placement[0], problem.DeviceRun{First: d, PerDevice: 1, Replicas: 1})
+		q.Placement[0] = append(q.Placement[0], problem.DeviceRun{FirstDevice: d, PerDevice: 1, Replicas: 1})
 	}
 	return q
 }

@@ -2,9 +2,11 @@ package running
 
 import (
 	"fmt"
+	"slices"
 
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/pool/templates"
 	"inferplan/planner/stages"
@@ -53,9 +55,9 @@ func (a *adoption) observedPipeline(model int, observed *formats.Pipeline) (*pro
 	// Its places.
 	pipeline := &problem.Pipeline{Template: t}
 	for i := range observed.Stages {
-		runs, replicas := deviceRuns(observed.Stages[i].Placement)
-		pipeline.Placement = append(pipeline.Placement, runs)
-		pipeline.Replicas = append(pipeline.Replicas, replicas)
+		places := observed.Stages[i].Placement
+		pipeline.Placement = append(pipeline.Placement, slices.Clone(places))
+		pipeline.Replicas = append(pipeline.Replicas, lists.Sum(len(places), func(r int) int { return places[r].Replicas }))
 	}
 	return pipeline, nil
 }
@@ -84,9 +86,6 @@ func (a *adoption) checkMeasured(t *stages.Template) error {
 
 // kindsOf returns the device kinds of a template's stages, for messages.
 func (a *adoption) kindsOf(t *stages.Template) string {
-	var kinds []string
-	for i := range t.Stages {
-		kinds = append(kinds, a.resolved.Problem.Pools[t.Stages[i].Pool].Kind)
-	}
+	kinds := lists.Map(len(t.Stages), func(i int) string { return a.resolved.Problem.Pools[t.Stages[i].Pool].Kind })
 	return document.List(kinds)
 }

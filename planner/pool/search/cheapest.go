@@ -138,7 +138,7 @@ func placedDevices(p *problem.Problem, pipelines []problem.Pipeline) []int {
 	for i := range pipelines {
 		for si, s := range pipelines[i].Stages {
 			for _, run := range pipelines[i].Placement[si] {
-				devices[s.Pool] = max(devices[s.Pool], run.First+(run.Replicas+run.PerDevice-1)/run.PerDevice)
+				devices[s.Pool] = max(devices[s.Pool], run.FirstDevice+(run.Replicas+run.PerDevice-1)/run.PerDevice)
 			}
 		}
 	}

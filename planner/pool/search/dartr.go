@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/incumbent"
 	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
@@ -138,10 +139,7 @@ func (pairing *devicePairing) isBetter(a, b *problem.Outcome) bool {
 // devicesOf returns, by model and pool, how many devices the models have in np, a plan of whole models on whole devices, where
 // each replica takes one.
 func (pairing *devicePairing) devicesOf(np *problem.Outcome) [][]int {
-	devices := make([][]int, len(pairing.problem.Models))
-	for d := range devices {
-		devices[d] = make([]int, len(pairing.problem.Pools))
-	}
+	devices := lists.Filled(len(pairing.problem.Models), func(int) []int { return make([]int, len(pairing.problem.Pools)) })
 	for i := range np.Pipelines {
 		pipeline := &np.Pipelines[i]
 		for si := range pipeline.Stages {
@@ -271,9 +269,5 @@ func (pairing *devicePairing) chainPays(chain int, wholeModels []int) bool {
 // pipelineRate returns the rate that a template carries with one replica of each stage: that of its slowest
 // stage, in requests/s.
 func pipelineRate(t *stages.Template) float64 {
-	rate := t.Stages[0].Rate
-	for i := range t.Stages {
-		rate = min(rate, t.Stages[i].Rate)
-	}
-	return rate
+	return lists.Min(t.Stages[0].Rate, len(t.Stages), func(i int) float64 { return t.Stages[i].Rate })
 }

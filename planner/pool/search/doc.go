@@ -12,8 +12,7 @@
 //
 //	search.go     the search: relaxations of all wait choices, bounds, stop rules, progress
 //	improver.go   the phases that improve plan and bound: they choose the templates, and so the batch sizes
-//	hopeless.go   drops wait choices under which no plan meets the floors
-//	floors.go     floors at the edge of what is carried, and the plan of the largest part of them
+//	floors.go     drops wait choices under which no plan meets the floors; floors at the edge of what is carried, and the plan of the largest part of them
 //	diagnosis.go  why no plan serves every model
 //
 // After the objective is reached:
@@ -26,6 +25,6 @@
 //
 // Baselines:
 //
-//	baseline.go  NP: whole models on whole devices
-//	dartr.go     DART-r: pairs of devices of two kinds
+//	baseline.go   NP: whole models on whole devices
+//	dartr.go      DART-r: pairs of devices of two kinds
 package search

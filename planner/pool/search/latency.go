@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/incumbent"
 	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/relaxation"
@@ -95,10 +96,7 @@ func shortenPipelines(ctx context.Context, search *planSearch) {
 		slices.SortStableFunc(byLatency, func(a, b int) int { return cmp.Compare(templates[a].Latency, templates[b].Latency) })
 	}
 	pipelines := search.incumbent.Plan.Pipelines
-	var byRate []int
-	for ci := range pipelines {
-		byRate = append(byRate, ci)
-	}
+	byRate := lists.Indexes(len(pipelines))
 	slices.SortStableFunc(byRate, func(a, b int) int { return cmp.Compare(pipelines[b].RPS, pipelines[a].RPS) })
 
 	// Replace one after another, as far as devices are idle.
@@ -141,10 +139,5 @@ func shortenPipeline(search *planSearch, ci int, current *stages.Template, byLat
 
 // lowersAnyRate reports whether a plan gives some model a lower rate than the best plan does, up to rounding.
 func lowersAnyRate(search *planSearch, plan *placement.Plan) bool {
-	for d := range plan.ModelRPS {
-		if plan.ModelRPS[d] < search.incumbent.Plan.ModelRPS[d]*(1-1e-12) {
-			return true
-		}
-	}
-	return false
+	return lists.Contains(len(plan.ModelRPS), func(d int) bool { return plan.ModelRPS[d] < search.incumbent.Plan.ModelRPS[d]*(1-1e-12) })
 }

@@ -75,7 +75,7 @@ func holds(t *rapid.T, p *problem.Problem, outcome *problem.Outcome) {
 			placed := 0
 			for _, r := range pl.Placement[si] {
 				for j := range r.Replicas {
-					d := r.First + j/r.PerDevice
+					d := r.FirstDevice + j/r.PerDevice
 					if d < 0 || d >= p.Pools[s.Pool].Count {
 						t.Errorf("device %d of %d", d, p.Pools[s.Pool].Count)
 					}

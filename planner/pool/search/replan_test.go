@@ -50,7 +50,7 @@ func deviceHolds(p *problem.Problem, o *problem.Outcome) map[[2]int]map[heldBloc
 		for si, s := range pl.Stages {
 			for _, r := range pl.Placement[si] {
 				for j := range r.Replicas {
-					at := [2]int{s.Pool, r.First + j/r.PerDevice}
+					at := [2]int{s.Pool, r.FirstDevice + j/r.PerDevice}
 					if out[at] == nil {
 						out[at] = map[heldBlocks]int{}
 					}

@@ -102,7 +102,7 @@ func (w *splitPool) mergePools(outcome *problem.Outcome) {
 			}
 			pipeline.Stages[si].Pool = w.nicPool
 			for r := range pipeline.Placement[si] {
-				pipeline.Placement[si][r].First += numOnNIC
+				pipeline.Placement[si][r].FirstDevice += numOnNIC
 			}
 		}
 	}

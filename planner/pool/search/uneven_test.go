@@ -71,7 +71,7 @@ func TestSolveUnevenUsesDevicesOffNIC(t *testing.T) {
 			for _, run := range pl.Placement[si] {
 				for n := range run.Replicas / run.PerDevice {
 					if s.Pool == 0 {
-						taken[run.First+n]++
+						taken[run.FirstDevice+n]++
 					}
 				}
 			}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 )
@@ -85,9 +86,7 @@ func (c *Catalogue) SetUnits() {
 
 	// The unit of throughput, and from it the unit of each model's rate.
 	scale := Units{Throughput: math.Inf(1), ModelRPS: make([]float64, len(c.Problem.Models))}
-	for d := range c.Problem.Models {
-		scale.Throughput = min(scale.Throughput, loneRate[d]/c.Problem.Models[d].Weight)
-	}
+	scale.Throughput = lists.Min(scale.Throughput, len(c.Problem.Models), func(d int) float64 { return loneRate[d] / c.Problem.Models[d].Weight })
 	scale.Throughput /= float64(len(c.Problem.Models))
 	if !(scale.Throughput > 0) || math.IsInf(scale.Throughput, 0) {
 		scale.Throughput = 1
@@ -126,9 +125,5 @@ func (c *Catalogue) FloorShare(d int) float64 {
 
 // AllTemplates returns the index of every template.
 func (c *Catalogue) AllTemplates() []int {
-	indexes := make([]int, len(c.Templates))
-	for i := range indexes {
-		indexes[i] = i
-	}
-	return indexes
+	return lists.Indexes(len(c.Templates))
 }

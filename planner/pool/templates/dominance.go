@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 )
@@ -57,9 +58,7 @@ func withoutDominated(p *problem.Problem, list []stages.Template) []stages.Templ
 			undominatedIndexes = append(undominatedIndexes, i)
 		}
 		slices.Sort(undominatedIndexes)
-		for _, i := range undominatedIndexes {
-			remaining = append(remaining, list[i])
-		}
+		remaining = append(remaining, lists.Map(len(undominatedIndexes), func(i int) stages.Template { return list[undominatedIndexes[i]] })...)
 	}
 	return remaining
 }

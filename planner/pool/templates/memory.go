@@ -1,6 +1,7 @@
 package templates
 
 import (
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 )
@@ -68,9 +69,5 @@ func (c *Catalogue) TightMemory(set []int) []bool {
 	for _, ti := range set {
 		memory.Add(&c.Templates[ti])
 	}
-	tight := make([]bool, len(c.Problem.Pools))
-	for k := range c.Problem.Pools {
-		tight[k] = c.Problem.Pools[k].Memory > 0 && memory.Bytes[k] > c.Problem.Pools[k].Memory
-	}
-	return tight
+	return lists.Filled(len(c.Problem.Pools), func(k int) bool { return c.Problem.Pools[k].Memory > 0 && memory.Bytes[k] > c.Problem.Pools[k].Memory })
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sort"
 
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 )
@@ -76,10 +77,7 @@ func LimitBlocks(p *problem.Problem) int {
 
 	// The largest number of blocks, at least 1, with which the templates are within the limit: the least n for which n+1
 	// blocks exceed it.
-	maxBlocks := 0
-	for d := range p.Models {
-		maxBlocks = max(maxBlocks, p.Models[d].NumBlocks())
-	}
+	maxBlocks := lists.Max(0, len(p.Models), func(d int) int { return p.Models[d].NumBlocks() })
 	n := max(sort.Search(maxBlocks, func(n int) bool { return countSequences(withBlocks(n+1)) > MaxSequences }), 1)
 	p.Models = withBlocks(n).Models
 	return n

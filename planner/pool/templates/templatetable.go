@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 )
@@ -146,11 +147,7 @@ func (s *Table) CheapestTemplates(devicePrices []float64, n int) []int {
 		}
 	}
 	keepCheapest()
-	indexes := make([]int, len(candidates))
-	for k := range candidates {
-		indexes[k] = candidates[k].index
-	}
-	return indexes
+	return lists.Filled(len(candidates), func(k int) int { return candidates[k].index })
 }
 
 // Build returns template i of the table in full: its stages from their short records, and their times, rates and memory

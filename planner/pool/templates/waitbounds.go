@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/problem"
 	"inferplan/planner/stages"
 )
@@ -66,12 +67,7 @@ const maxWaitBounds = 256
 // not be the best of all. Models that no choice serves are marked as exempt.
 func ListWaitBounds(c *Catalogue) (list []*WaitBounds, exact bool) {
 	// The time-shared pools with devices.
-	var pools []int
-	for k := range c.Problem.Pools {
-		if c.Problem.Pools[k].TimeShared && c.Problem.Pools[k].Count > 0 {
-			pools = append(pools, k)
-		}
-	}
+	pools := lists.Matching(len(c.Problem.Pools), func(k int) bool { return c.Problem.Pools[k].TimeShared && c.Problem.Pools[k].Count > 0 })
 	if len(pools) == 0 || c.Problem.Fluid {
 		return []*WaitBounds{nil}, true
 	}
@@ -177,13 +173,7 @@ func markExempt(c *Catalogue, list []*WaitBounds) []*WaitBounds {
 // longest inference that a plan places on each time-shared pool): those whose stages are no longer and that keep their
 // SLO after such waits. Without bounds (nil) it lists all.
 func (c *Catalogue) TemplatesWithin(b *WaitBounds) []int {
-	var set []int
-	for i := range c.Templates {
-		if b.AllowsTemplate(c.Problem, &c.Templates[i]) {
-			set = append(set, i)
-		}
-	}
-	return set
+	return lists.Matching(len(c.Templates), func(i int) bool { return b.AllowsTemplate(c.Problem, &c.Templates[i]) })
 }
 
 // UnservedModels lists the indexes of the models that have no template under some wait bounds (the longest inference
@@ -218,9 +208,5 @@ func longestInference(t *stages.Template, k int) time.Duration {
 
 // evenSample returns n values spread evenly over the places of the list, both ends included. n is at least 2.
 func evenSample(values []time.Duration, n int) []time.Duration {
-	sample := make([]time.Duration, n)
-	for i := range sample {
-		sample[i] = values[i*(len(values)-1)/(n-1)]
-	}
-	return sample
+	return lists.Filled(n, func(i int) time.Duration { return values[i*(len(values)-1)/(n-1)] })
 }

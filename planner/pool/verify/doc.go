@@ -16,8 +16,7 @@
 //	buckets.go  replaces the models that a workload asks for by their length buckets
 //	check.go    Check: the findings about a whole plan, its models and its objective
 //	hold.go     the rates and latencies that the whole plan has today
-//	model.go    the findings about one model: SLO, margin, rates, stages
-//	served.go   the findings about the times that a stage is served with: means, intervals, runs after a pause
+//	model.go    the findings about one model: SLO, margin, rates, stages, and the times that these are served with
 //	devices.go  the findings about placements, shares and memory
 //	figures.go  Figures: what was promised against what holds; WorkloadOf: the workload of a plan
 package verify

@@ -9,6 +9,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/planner/lists"
 	"inferplan/policy/vqueue"
 	"inferplan/sim/llm"
 )
@@ -67,10 +68,7 @@ func (p *Estimators) estimateFor(model, kind, sequences int) (*estimate, error) 
 	}
 
 	// Fit another one to mega prompts, if a long sample has enough of them.
-	prompts := make([]int32, len(list))
-	for i := range list {
-		prompts[i] = list[i].Prompt
-	}
+	prompts := lists.Filled(len(list), func(i int) int32 { return list[i].Prompt })
 	slices.Sort(prompts)
 	megaTokens := megaFactor * max(prompts[len(prompts)/2], 1)
 	var mega []llm.Request
@@ -91,10 +89,8 @@ func (p *Estimators) estimateFor(model, kind, sequences int) (*estimate, error) 
 // sampleRequests returns the lengths of n requests of a model, to fit an estimator to. They come from the samples of the model's items
 // (an item is one class of its requests), which take turns in proportion to their rates. A sample that is used up starts again.
 func (p *Estimators) sampleRequests(model, n int) []llm.Request {
-	items, total := p.problem.itemsOf(model), 0.0
-	for _, i := range items {
-		total += p.problem.Items[i].RPS
-	}
+	items := p.problem.itemsOf(model)
+	total := lists.Sum(len(items), func(i int) float64 { return p.problem.Items[items[i]].RPS })
 	requests := make([]llm.Request, 0, n)
 	credits := make([]float64, len(items))
 	drawnCounts := make([]int, len(items))
@@ -141,9 +137,7 @@ func (p *Estimators) fitDrainedQueue(key estimateKey, list []llm.Request) (*vque
 		lastStart = max(lastStart, outcomes[i].FirstIteration)
 		servedRequests[i] = vqueue.CalibrationRequest{Prompt: float64(list[i].Prompt), Output: float64(list[i].Output), Start: outcomes[i].FirstIteration.Seconds(), End: outcomes[i].LastToken.Seconds()}
 	}
-	for _, outcome := range outcomes {
-		sequenceTime += min(outcome.LastToken, lastStart) - outcome.FirstIteration
-	}
+	sequenceTime += lists.Sum(len(outcomes), func(i int) time.Duration { return min(outcomes[i].LastToken, lastStart) - outcomes[i].FirstIteration })
 	slices.SortStableFunc(servedRequests, func(a, b vqueue.CalibrationRequest) int { return cmp.Compare(a.Start, b.Start) })
 	batch := max(1, float64(sequenceTime)/float64(max(lastStart, 1)))
 	estimator, err := vqueue.Calibrate(servedRequests, batch)
@@ -184,10 +178,7 @@ func planEstimate(r *vqueue.RCT, model, device string, tensorParallel, megaToken
 
 	// A plan has the mean of every few residences.
 	for part := range slices.Chunk(r.Residences, mergedResidences) {
-		mean := 0.0
-		for _, residence := range part {
-			mean += residence / float64(len(part))
-		}
+		mean := lists.Sum(len(part), func(i int) float64 { return part[i] / float64(len(part)) })
 		planned.ResidencesUS = append(planned.ResidencesUS, document.Micros(time.Duration(1e9*mean).Round(time.Microsecond)))
 	}
 	return planned

@@ -28,24 +28,21 @@
 //
 // The order in which to read the files:
 //
-//	problem.go         Problem: models, classes, items and kinds as numbers
-//	resolve.go         from the documents to the problem
-//	lengths.go         tokens of prompts and answers: from distributions, files, samples
-//	idlefigures.go     the figures of requests on an idle instance; SLOs that cannot be kept
-//	instancelimits.go  limits of the number of instances
-//	calibrate.go       estimators, fitted to queues that the simulator drains
-//	layout.go          Layout: pools of instances
-//	section.go         the plan of a layout, with the devices of every instance
-//	operations.go      how evicted requests go on, and how models are loaded
-//	trial.go           simulates pools alone, and layouts as a whole
-//	score.go           the outcomes of runs, and when a run is broken off
-//	search.go          the structures that are tried
-//	caps.go            caps of models and of classes
-//	cheapest.go        the cheapest layout that keeps the SLOs
-//	suffice.go         whether all devices together keep them
-//	highest.go         the most requests in time, or the highest rates, on all devices
-//	workbound.go       bounds by work: what no order and no assignment exceeds
-//	servers.go         instances that run: the problem for them, and their judging as they stand
-//	fleet.go           which of them go on in another plan, and the plans that are near
-//	firstrequests.go   the first requests of a plan, to form groups of them
+//	problem.go      Problem: models, classes, items and kinds as numbers
+//	resolve.go      from the documents to the problem
+//	lengths.go      tokens of prompts and answers: from distributions, files, samples
+//	idlefigures.go  the figures of requests on an idle instance; SLOs that cannot be kept
+//	calibrate.go    estimators, fitted to queues that the simulator drains
+//	layout.go       Layout: pools of instances, and limits of their number
+//	section.go      the plan of a layout, with the devices of every instance
+//	operations.go   how evicted requests go on, and how models are loaded
+//	trial.go        simulates pools alone, and layouts as a whole; the first requests of a plan, to form groups of them
+//	score.go        the outcomes of runs, and when a run is broken off
+//	search.go       the structures that are tried
+//	caps.go         caps of models and of classes
+//	cheapest.go     the cheapest layout that keeps the SLOs
+//	highest.go      the most requests in time, or the highest rates, on all devices
+//	workbound.go    bounds by work: what no order and no assignment exceeds
+//	servers.go      instances that run: the problem for them, and their judging as they stand
+//	fleet.go        which of them go on in another plan, and the plans that are near
 package deploy

@@ -9,6 +9,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 )
 
 // Fleet is the servers of a layout that runs, or of one that is to take its place, with their devices. The order is that of the pools
@@ -40,21 +41,14 @@ func ResolveRunning(in *kind.Problem, run *kind.SolveRun, plan *formats.QueuePla
 
 	// Servers of other sizes may take the place of some.
 	for i := range r.problem.Pools {
-		for m := range r.problem.Models {
-			for k := range r.problem.Models[m].Profile.Instances {
-				size := &r.problem.Models[m].Profile.Instances[k]
-				if size.Device == r.problem.Pools[i].Device && size.TensorParallel <= r.problem.Pools[i].Count {
-					kinds = r.withKindOf(kinds, &formats.QueueInstance{Device: size.Device, TensorParallel: size.TensorParallel})
-				}
-			}
+		for _, size := range r.sizesOn(i) {
+			kinds = r.withKindOf(kinds, &formats.QueueInstance{Device: r.problem.Pools[i].Device, TensorParallel: size})
 		}
 	}
-	problem, err := r.problemOn(kinds)
+	s, err := r.searchOn(kinds)
 	if err != nil {
 		return nil, nil, err
 	}
-	s := NewSearch(problem)
-	s.Estimators.choosePreemption()
 	r.limitKV(s, running, plan)
 	return s, running, nil
 }
@@ -150,20 +144,13 @@ func Moves(running, fleet Fleet) (moves []formats.DeviceMove, devices int) {
 
 // describe returns what an instance serves, for people: its models with the sequences that run at once.
 func describe(in *formats.QueueInstance) string {
-	var parts []string
-	for k, name := range in.Models {
-		parts = append(parts, fmt.Sprintf("%s (%d at once)", name, in.Sequences[k]))
-	}
+	parts := lists.Map(len(in.Models), func(k int) string { return fmt.Sprintf("%s (%d at once)", in.Models[k], in.Sequences[k]) })
 	return strings.Join(parts, " or ")
 }
 
 // Price returns the price of the servers, in the unit of the objective.
 func (f Fleet) Price(p *Problem) float64 {
-	sum := 0.0
-	for i := range f {
-		sum += p.Kinds[p.kindOf(&f[i])].Price
-	}
-	return sum
+	return lists.Sum(len(f), func(i int) float64 { return p.Kinds[p.kindOf(&f[i])].Price })
 }
 
 // Serves reports whether every item of the problem has an instance that takes its requests.
@@ -247,12 +234,7 @@ func PlaceNear(running, fleet Fleet, pools []formats.Pool) Fleet {
 		best, bestOverlaps := -1, 0
 		for _, first := range placements(pool, in.TensorParallel) {
 			in.FirstDevice = first
-			overlaps := 0
-			for k := range running {
-				if overlap(&running[k], &in) {
-					overlaps++
-				}
-			}
+			overlaps := lists.Count(len(running), func(k int) bool { return overlap(&running[k], &in) })
 			isFree := !slices.ContainsFunc(placed, func(o formats.QueueInstance) bool { return overlap(&o, &in) })
 			if isFree && (best < 0 || overlaps < bestOverlaps) {
 				best, bestOverlaps = first, overlaps
@@ -399,9 +381,6 @@ func (p *Search) busyByModel(fleet Fleet) (map[string]float64, error) {
 
 // meanBusy returns how busy the models of a server are on average.
 func meanBusy(busy map[string]float64, server *formats.QueueInstance) float64 {
-	sum := 0.0
-	for _, name := range server.Models {
-		sum += min(busy[name], 1e6)
-	}
+	sum := lists.Sum(len(server.Models), func(i int) float64 { return min(busy[server.Models[i]], 1e6) })
 	return sum / float64(len(server.Models))
 }

@@ -3,8 +3,11 @@ package deploy
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math"
 	"slices"
+
+	"inferplan/planner/lists"
 )
 
 // HighestGoodput returns the layout (pools of instances, on all devices) with which the most requests per second are in time, of the
@@ -40,11 +43,7 @@ func (p *Search) HighestGoodput(ctx context.Context, o SearchOptions, onBetter f
 
 // goodput returns the requests per second that are in time: the rates by the shares that a score shows.
 func (p *Trials) goodput(s *Score) float64 {
-	sum := 0.0
-	for i := range p.problem.Items {
-		sum += p.problem.Items[i].RPS * s.ByItem[i].Attainment()
-	}
-	return sum
+	return lists.Sum(len(p.problem.Items), func(i int) float64 { return p.problem.Items[i].RPS * s.ByItem[i].Attainment() })
 }
 
 // searchAllDevices gives all devices to the pools of each structure (which items, classes of requests for a model, share a pool), and
@@ -69,10 +68,7 @@ func (p *Search) assignAllDevices(s Structure) (*Layout, error) {
 		return nil, err
 	}
 	capacity := make([]float64, len(layout.Pools)) // by pool: the part of its work that its instances do
-	kinds := make([]int, len(p.Problem.Kinds))
-	for k := range kinds {
-		kinds[k] = k
-	}
+	kinds := lists.Indexes(len(p.Problem.Kinds))
 	slices.SortStableFunc(kinds, func(a, b int) int { // those that run the fewest models first
 		return cmp.Compare(runnableModels(p.Problem, a), runnableModels(p.Problem, b))
 	})
@@ -128,13 +124,7 @@ func (p *Search) assignAllDevices(s Structure) (*Layout, error) {
 
 // runnableModels returns the number of models that a kind runs.
 func runnableModels(p *Problem, kind int) int {
-	n := 0
-	for m := range p.Models {
-		if p.Models[m].ByKind[kind] != nil {
-			n++
-		}
-	}
-	return n
+	return lists.Count(len(p.Models), func(m int) bool { return p.Models[m].ByKind[kind] != nil })
 }
 
 // withRates returns a new search on a copy of the problem with all rates multiplied by a factor, to find the highest rates that a layout
@@ -185,6 +175,26 @@ const maxBoundExcess = 1000
 // none; refused is one that cannot be reached. It returns a search on the problem at the multiple found, and the result, whose price is
 // minus the multiple. If the layout carries none of those that were tried, the result is nil. With an error, it returns the best so far.
 func (p *Search) highestFactor(ctx context.Context, l *Layout, carried, refused float64) (carriedSearch *Search, result *LayoutResult, err error) {
+	_, err = bisectFactor(carried, refused, func(factor float64) (bool, error) {
+		factorSearch, layout := p.withRates(factor, false), l.clone()
+		factorSearch.Problem.Runs = 2 * max(p.Problem.Runs, 1) // the highest of several rates that pass is often a lucky one
+		if ok, _, err := factorSearch.testLayout(ctx, layout, factorSearch.Trials.requestCounts()); err != nil || !ok {
+			return false, err
+		}
+		// testLayout has made these runs, so their score comes from the cache.
+		score, err := factorSearch.Trials.judgeLayout(ctx, layout)
+		if err != nil {
+			return false, err
+		}
+		carriedSearch, result = factorSearch, &LayoutResult{Layout: layout, Score: score, Price: -factor}
+		return true, nil
+	})
+	return carriedSearch, result, err
+}
+
+// bisectFactor returns the largest multiple of the rates that test finds carried, of those that a bisection tries between carried, which is
+// reached already (0 if none is), and refused, which cannot be reached. If there is none, or after an error, it returns the best so far.
+func bisectFactor(carried, refused float64, test func(factor float64) (isCarried bool, err error)) (float64, error) {
 	// The first value of refused is a bound. If no multiple down to a maxBoundExcess-th of it is carried, the search gives up.
 	for minFactor := refused / maxBoundExcess; refused > max(carried*(1+factorPrecision), minFactor); {
 		// Halve the factor until one is carried. From then on take the geometric mean, since the precision is relative.
@@ -192,22 +202,31 @@ func (p *Search) highestFactor(ctx context.Context, l *Layout, carried, refused 
 		if carried > 0 {
 			mid = math.Sqrt(carried * refused)
 		}
-		midSearch, layout := p.withRates(mid, false), l.clone()
-		midSearch.Problem.Runs = 2 * max(p.Problem.Runs, 1) // the highest of several rates that pass is often a lucky one
-		ok, _, err := midSearch.testLayout(ctx, layout, midSearch.Trials.requestCounts())
-		if err != nil {
-			return carriedSearch, result, err
-		}
-		if !ok {
+		isCarried, err := test(mid)
+		switch {
+		case err != nil:
+			return carried, err
+		case isCarried:
+			carried = mid
+		default:
 			refused = mid
-			continue
 		}
-		// testLayout has made these runs, so their score comes from the cache.
-		score, err := midSearch.Trials.judgeLayout(ctx, layout)
-		if err != nil {
-			return carriedSearch, result, err
-		}
-		carried, carriedSearch, result = mid, midSearch, &LayoutResult{Layout: layout, Score: score, Price: -mid}
 	}
-	return carriedSearch, result, nil
+	return carried, nil
+}
+
+// AllDevicesSuffice returns whether all devices of the cluster together keep the SLOs in some structure (which classes share a pool of
+// instances). If they do not, no smaller layout needs to be searched for, and an explanation need not look for missing devices.
+func AllDevicesSuffice(ctx context.Context, p *Search) (bool, error) {
+	_, err := p.searchAllDevices(ctx, SearchOptions{FirstFeasible: true}, func(l *Layout) (*LayoutResult, error) {
+		ok, _, err := p.testLayout(ctx, l, p.Trials.requestCounts())
+		if !ok || err != nil {
+			return nil, err
+		}
+		return &LayoutResult{Layout: l, Price: l.Price(p.Problem)}, nil
+	}, nil)
+	if errors.Is(err, ErrTooFewDevices) {
+		return false, nil
+	}
+	return err == nil, err
 }

@@ -7,6 +7,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 )
 
 // idleFigure returns the figure by which a class is judged for a request on a server that runs nothing else: the time to its first token,
@@ -65,10 +66,9 @@ var figureNames = map[string]string{formats.FigureE2E: "the answer", formats.Fig
 // idleQuantile returns the time on an idle server that the required share of a class's requests does not
 // exceed.
 func idleQuantile(c *Class, instance *formats.LLMInstance) time.Duration {
-	idleTimes := make([]time.Duration, len(c.Sample))
-	for i, r := range c.Sample {
-		idleTimes[i] = idleFigure(c.Figure, instance, r.Prompt, r.Output)
-	}
+	idleTimes := lists.Filled(len(c.Sample), func(i int) time.Duration {
+		return idleFigure(c.Figure, instance, c.Sample[i].Prompt, c.Sample[i].Output)
+	})
 	slices.Sort(idleTimes)
 	return idleTimes[min(int(c.RequiredShare*float64(len(idleTimes))), len(idleTimes)-1)]
 }

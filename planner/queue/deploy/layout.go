@@ -2,8 +2,11 @@ package deploy
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
+
+	"inferplan/planner/lists"
 )
 
 // Layout is a set of pools that share nothing.
@@ -21,11 +24,7 @@ type Pool struct {
 
 // InstanceCount returns the number of servers of the pool.
 func (x *Pool) InstanceCount() int {
-	n := 0
-	for _, c := range x.Counts {
-		n += c
-	}
-	return n
+	return lists.Total(x.Counts)
 }
 
 // cacheKey returns a text that two pools share only if a simulation of them has the same outcome: the same items, instances and caps.
@@ -47,18 +46,14 @@ func (x *Pool) cacheKey(p *Problem) string {
 // clone returns a pool whose counts and caps can change without changing the original.
 func (x *Pool) clone() Pool {
 	y := Pool{Items: x.Items, Counts: slices.Clone(x.Counts), ClassCaps: slices.Clone(x.ClassCaps)}
-	for _, c := range x.Caps {
-		y.Caps = append(y.Caps, slices.Clone(c))
-	}
+	y.Caps = lists.Map(len(x.Caps), func(i int) []int { return slices.Clone(x.Caps[i]) })
 	return y
 }
 
 // clone returns a layout whose pools can change without changing the original.
 func (l *Layout) clone() *Layout {
 	copied := &Layout{}
-	for i := range l.Pools {
-		copied.Pools = append(copied.Pools, l.Pools[i].clone())
-	}
+	copied.Pools = lists.Map(len(l.Pools), func(i int) Pool { return l.Pools[i].clone() })
 	return copied
 }
 
@@ -75,11 +70,7 @@ func (l *Layout) Price(p *Problem) float64 {
 
 // ServerCount returns the number of servers of a kind.
 func (l *Layout) ServerCount(kind int) int {
-	n := 0
-	for i := range l.Pools {
-		n += l.Pools[i].Counts[kind]
-	}
-	return n
+	return lists.Sum(len(l.Pools), func(i int) int { return l.Pools[i].Counts[kind] })
 }
 
 // remainingServers returns how many more servers of a kind the layout's free devices allow. Kinds that take their devices from the same
@@ -121,4 +112,49 @@ func (p *Search) WithManyDevices() *Search {
 		largeProblem.Kinds[k].MaxInstances = min(largeProblem.Pools[largeProblem.Kinds[k].Pool].Count/largeProblem.Kinds[k].TP, max(maxInstances, largeProblem.Kinds[k].MaxInstances))
 	}
 	return NewSearch(&largeProblem)
+}
+
+// Limits of a layout: the most instances that are simulated (maxInstances), and the most instances of a
+// kind: smallFleet, or maxIdleFactor times the instances that the rates keep busy, if that is more.
+const (
+	maxInstances  = 4096
+	smallFleet    = 256
+	maxIdleFactor = 8
+)
+
+// limitInstances lowers MaxInstances of each kind of servers to the number that the rates can use, since the search tries no more, and
+// states that as an assumption of the plan. If the cluster has more instances than can be simulated and the rates can use them, it
+// returns an error. For the objective throughput all devices count, because the rates are then sought.
+func (r *resolver) limitInstances(p *Search) error {
+	for k := range p.Problem.Kinds {
+		kind := &p.Problem.Kinds[k]
+		limit := float64(maxInstances)
+
+		// Compute how many instances of the kind the rates keep busy.
+		if r.input.Values.Word("objective") != "throughput" {
+			busyInstances := 0.0
+			for _, x := range p.Problem.Items {
+				if p.Problem.Models[x.Model].ByKind[k] == nil {
+					continue
+				}
+				requestTime, err := p.Estimators.requestTime(x.Model, k, p.Problem.capsOf(x.Model, k)[0])
+				if err != nil {
+					return err
+				}
+				busyInstances += x.RPS * requestTime
+			}
+			limit = max(smallFleet, math.Ceil(maxIdleFactor*busyInstances))
+		}
+		switch {
+		case float64(kind.MaxInstances) <= min(limit, maxInstances):
+		case limit > maxInstances:
+			docPath := fmt.Sprintf("pools[%d].count", kind.Pool)
+			return r.input.FieldError("cluster", docPath, fmt.Sprintf("%d devices for %d instances", r.problem.Pools[kind.Pool].Count, kind.MaxInstances), fmt.Sprintf("at most %d instances, which is what is simulated", maxInstances),
+				"plan for a part of the devices and of the rates")
+		default:
+			kind.MaxInstances = int(limit)
+			r.run.Assume("%d of the %d devices of kind %s are looked at: the rates keep an eighth of these busy at most", kind.MaxInstances*kind.TP, r.problem.Pools[kind.Pool].Count, kind.Device)
+		}
+	}
+	return nil
 }

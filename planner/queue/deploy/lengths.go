@@ -7,6 +7,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/seeded"
+	"inferplan/planner/lists"
 	"inferplan/sim/llm"
 )
 
@@ -18,11 +19,7 @@ const sampleSize = 4000
 func drawLengths(seed uint64, name string, prompt, output *formats.Lengths) []llm.Request {
 	nextPrompt := arrivals.Lengths(prompt, seeded.New(seed, "sample/prompt/"+name))
 	nextOutput := arrivals.Lengths(output, seeded.New(seed, "sample/output/"+name))
-	list := make([]llm.Request, sampleSize)
-	for i := range list {
-		list[i] = llm.Request{Prompt: nextPrompt(), Output: nextOutput()}
-	}
-	return list
+	return lists.Filled(sampleSize, func(int) llm.Request { return llm.Request{Prompt: nextPrompt(), Output: nextOutput()} })
 }
 
 // lengthMoments returns the mean prompt, the mean answer and the standard deviation of the answers of a list of requests, in tokens,
@@ -33,10 +30,9 @@ func lengthMoments(list []llm.Request) (prompt, output, outputSD float64) {
 		prompt += float64(r.Prompt) / n
 		output += float64(r.Output) / n
 	}
-	outputVariance := 0.0
-	for _, r := range list {
-		outputVariance += (float64(r.Output) - output) * (float64(r.Output) - output) / n
-	}
+	outputVariance := lists.Sum(len(list), func(i int) float64 {
+		return (float64(list[i].Output) - output) * (float64(list[i].Output) - output) / n
+	})
 	return roundToThousandths(prompt), roundToThousandths(output), roundToThousandths(math.Sqrt(outputVariance))
 }
 
@@ -46,10 +42,7 @@ func EmpiricalLengths(values []int) *formats.Lengths {
 	const maxValues = 400
 	slices.Sort(values)
 	if len(values) > maxValues {
-		quantiles := make([]int, maxValues)
-		for i := range quantiles {
-			quantiles[i] = values[(2*i+1)*len(values)/(2*maxValues)]
-		}
+		quantiles := lists.Filled(maxValues, func(i int) int { return values[(2*i+1)*len(values)/(2*maxValues)] })
 		values = quantiles
 	}
 	return &formats.Lengths{Distribution: formats.LengthsEmpirical, Tokens: values}

@@ -6,6 +6,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/planner/lists"
 	"inferplan/policy"
 	"inferplan/sim/llm"
 )
@@ -85,20 +86,12 @@ type Kind struct {
 
 // RPS returns the rate of all items, in requests per second.
 func (p *Problem) RPS() float64 {
-	sum := 0.0
-	for i := range p.Items {
-		sum += p.Items[i].RPS
-	}
-	return sum
+	return lists.Sum(len(p.Items), func(i int) float64 { return p.Items[i].RPS })
 }
 
 // judgeGroups returns the number of judge groups: classes whose late requests are counted together.
 func (p *Problem) judgeGroups() int {
-	n := 0
-	for i := range p.Classes {
-		n = max(n, p.Classes[i].JudgeGroup+1)
-	}
-	return n
+	return lists.Max(0, len(p.Classes), func(i int) int { return p.Classes[i].JudgeGroup + 1 })
 }
 
 // requiredShare returns the share of the requests of a judge group (classes judged together) that must be in time, from 0 to 1. All
@@ -114,13 +107,7 @@ func (p *Problem) requiredShare(group int) float64 {
 
 // itemsOf returns the items of a model, as indexes of Items: one for each class of its requests.
 func (p *Problem) itemsOf(model int) []int {
-	var items []int
-	for i := range p.Items {
-		if p.Items[i].Model == model {
-			items = append(items, i)
-		}
-	}
-	return items
+	return lists.Matching(len(p.Items), func(i int) bool { return p.Items[i].Model == model })
 }
 
 // ModelsOf returns the models (indexes of Models) that some items ask for, each once and in the order of the problem. An item is a class

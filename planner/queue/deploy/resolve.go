@@ -11,6 +11,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner/kind"
+	"inferplan/planner/lists"
 )
 
 // sequenceCaps are the numbers of concurrent sequences that instances choose from.
@@ -107,10 +108,7 @@ func (r *resolver) resolveModels() error {
 			requested[name] = requested[name] || shares[i] > 0
 		}
 	}
-	var knownModels []string
-	for i := range r.input.Profile.LLMs {
-		knownModels = append(knownModels, r.input.Profile.LLMs[i].Model)
-	}
+	knownModels := lists.Map(len(r.input.Profile.LLMs), func(i int) string { return r.input.Profile.LLMs[i].Model })
 
 	// Find each model in the profile, and leave out those without a class.
 	for i, name := range r.llm.Models {
@@ -149,7 +147,7 @@ func (r *resolver) resolvePools() error {
 		if slices.ContainsFunc(r.problem.Pools, func(o formats.Pool) bool { return o.Device == pool.Device }) {
 			return r.input.FieldError("cluster", docPath+".device", pool.Device+" a second time", "each device kind once", "add up the counts")
 		}
-		if objective == "cost" && !(pool.USDPerHour > 0) {
+		if price, _ := kind.DevicePrice(objective, &pool); !(price > 0) {
 			return r.input.FieldError("cluster", docPath+".usd_per_hour", "nothing", "what a "+pool.Device+" costs, for --objective cost", "")
 		}
 		r.problem.Pools = append(r.problem.Pools, pool.WithDefaults())
@@ -373,16 +371,7 @@ func (r *resolver) newSearches() ([]*Search, error) {
 	choices := [][]int{nil}
 	var allKinds []Kind
 	for i := range r.problem.Pools {
-		var sizes []int
-		for m := range r.problem.Models {
-			for k := range r.problem.Models[m].Profile.Instances {
-				in := &r.problem.Models[m].Profile.Instances[k]
-				if in.Device == r.problem.Pools[i].Device && in.TensorParallel <= r.problem.Pools[i].Count && !slices.Contains(sizes, in.TensorParallel) {
-					sizes = append(sizes, in.TensorParallel)
-				}
-			}
-		}
-		slices.Sort(sizes)
+		sizes := slices.Sorted(slices.Values(r.sizesOn(i)))
 		for _, tp := range slices.Backward(sizes) { // the largest servers have the first devices of a node
 			allKinds = append(allKinds, r.kindOf(i, tp))
 		}
@@ -391,9 +380,7 @@ func (r *resolver) newSearches() ([]*Search, error) {
 		}
 		var longer [][]int
 		for _, prefix := range choices {
-			for _, tp := range sizes {
-				longer = append(longer, append(slices.Clone(prefix), tp))
-			}
+			longer = append(longer, lists.Map(len(sizes), func(i int) []int { return append(slices.Clone(prefix), sizes[i]) })...)
 		}
 		choices = longer
 	}
@@ -422,6 +409,19 @@ func (r *resolver) newSearches() ([]*Search, error) {
 		return nil, lastErr
 	}
 	return searches, nil
+}
+
+// sizesOn returns the numbers of devices of a pool on which a server of some model was measured, each once.
+func (r *resolver) sizesOn(pool int) (sizes []int) {
+	for m := range r.problem.Models {
+		for k := range r.problem.Models[m].Profile.Instances {
+			in := &r.problem.Models[m].Profile.Instances[k]
+			if in.Device == r.problem.Pools[pool].Device && in.TensorParallel <= r.problem.Pools[pool].Count && !slices.Contains(sizes, in.TensorParallel) {
+				sizes = append(sizes, in.TensorParallel)
+			}
+		}
+	}
+	return sizes
 }
 
 // kindsOf returns the kinds of servers with one size of tensor parallelism for each pool: tps has, by pool, how many of its devices form
@@ -457,11 +457,8 @@ func (r *resolver) newSearch(kinds []Kind) (*Search, error) {
 
 // kindOf returns the kind of servers on tp devices of a pool each.
 func (r *resolver) kindOf(pool, tp int) Kind {
-	k := Kind{Pool: pool, Device: r.problem.Pools[pool].Device, TP: tp, MaxInstances: r.problem.Pools[pool].Count / tp, Price: float64(tp)}
-	if r.input.Values.Word("objective") == "cost" {
-		k.Price = float64(tp) * r.problem.Pools[pool].USDPerHour
-	}
-	return k
+	price, _ := kind.DevicePrice(r.input.Values.Word("objective"), &r.problem.Pools[pool])
+	return Kind{Pool: pool, Device: r.problem.Pools[pool].Device, TP: tp, MaxInstances: r.problem.Pools[pool].Count / tp, Price: float64(tp) * price}
 }
 
 // problemOn returns the problem with some kinds of servers, and with the measured costs of the models on them. If some

@@ -6,6 +6,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/planner/lists"
 )
 
 // PlanWriter makes plans of layouts.
@@ -43,10 +44,7 @@ func (p *PlanWriter) Section(l *Layout, items []int) (*formats.QueuePlan, error)
 
 // packLargestFirst puts instances on the first devices of their kinds, those on the most devices first, so that these are on one node.
 func packLargestFirst(instances []formats.QueueInstance) {
-	order := make([]int, len(instances))
-	for i := range order {
-		order[i] = i
-	}
+	order := lists.Indexes(len(instances))
 	slices.SortStableFunc(order, func(a, b int) int { return instances[b].TensorParallel - instances[a].TensorParallel })
 	nextByDevice := map[string]int{}
 	for _, i := range order {
@@ -58,9 +56,7 @@ func packLargestFirst(instances []formats.QueueInstance) {
 // completeSection adds to a section with instances alone what they serve: the given items as classes, their models, the memory of the
 // hosts, the operations on evicted requests and loads, and the estimators of request times.
 func (p *PlanWriter) completeSection(q *formats.QueuePlan, items []int) error {
-	for _, i := range items {
-		q.Classes = append(q.Classes, p.planClass(i))
-	}
+	q.Classes = append(q.Classes, lists.Map(len(items), func(i int) formats.QueueClass { return p.planClass(items[i]) })...)
 	for _, m := range p.problem.ModelsOf(items) {
 		q.Models = append(q.Models, p.planProfile(m))
 	}

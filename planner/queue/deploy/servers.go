@@ -43,13 +43,19 @@ func ResolveServers(in *kind.Problem, run *kind.SolveRun, servers []formats.Queu
 				"leave it out of the workload to plan what runs; the name is the one that requests give the server (--served-model-name)")
 		}
 	}
+	s, err := r.searchOn(kinds)
+	return s, instances, err
+}
+
+// searchOn returns a search on some kinds of servers, whatever the SLOs. If some model runs on none of them, it returns an error.
+func (r *resolver) searchOn(kinds []Kind) (*Search, error) {
 	problem, err := r.problemOn(kinds)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	s := NewSearch(problem)
 	s.Estimators.choosePreemption()
-	return s, instances, nil
+	return s, nil
 }
 
 // requestedPart returns an instance with those of its models that the problem has. Others are warned of.
@@ -141,23 +147,11 @@ func (p *Trials) JudgeServers(ctx context.Context, instances []formats.QueueInst
 	for i := range instances {
 		key += " " + ServerKey(&instances[i])
 	}
-	if s, ok := p.scores[key]; ok {
-		return s, nil
-	}
-	q, err := p.plans.ServersSection(instances)
-	if err != nil {
-		return Score{}, err
-	}
 	items := p.problem.AllItems()
-	sc, err := p.scenarioOf(p.plans.planOf(q, items))
-	if err != nil {
-		return Score{}, err
-	}
-	sum, err := p.simulateRuns(ctx, sc, items, runs, searchWork)
-	if err == nil {
-		p.scores[key] = sum
-	}
-	return sum, err
+	return p.simulatePlan(ctx, key, items, runs, searchWork, func() (*formats.Plan, error) {
+		q, err := p.plans.ServersSection(instances)
+		return p.plans.planOf(q, items), err
+	})
 }
 
 // ServerKey returns a text that two instances share only if they serve alike, wherever they are.
@@ -245,20 +239,8 @@ func (p *Search) ServersFactor(ctx context.Context, instances []formats.QueueIns
 		}
 		carried *= 1 + factorPrecision
 	}
-	for minFactor := refused / maxBoundExcess; refused > max(carried*(1+factorPrecision), minFactor); {
-		mid := refused / 2
-		if carried > 0 {
-			mid = math.Sqrt(carried * refused)
-		}
-		result, err := p.JudgePlan(ctx, instances, mid, runs)
-		if err != nil {
-			return carried, err
-		}
-		if result.KeepsSLOs {
-			carried = mid
-		} else {
-			refused = mid
-		}
-	}
-	return carried, nil
+	return bisectFactor(carried, refused, func(factor float64) (bool, error) {
+		result, err := p.JudgePlan(ctx, instances, factor, runs)
+		return err == nil && result.KeepsSLOs, err
+	})
 }

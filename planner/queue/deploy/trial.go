@@ -11,6 +11,8 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/planner/lists"
+	"inferplan/policy/vqueue"
 	"inferplan/sim"
 )
 
@@ -87,11 +89,20 @@ func (p *Trials) simulate(ctx context.Context, l *Layout, items []int, runCount 
 			}
 		}
 	}
+	return p.simulatePlan(ctx, key, items, runCount, searchWork, func() (*formats.Plan, error) { return p.plans.Plan(l, items) })
+}
+
+// simulatePlan returns the score that is cached under a key. If there is none, it simulates the plan that planOf makes of some items, as
+// simulate does, and caches the sum of the outcomes of the runs.
+func (p *Trials) simulatePlan(ctx context.Context, key string, items []int, runCount int, searchWork int64, planOf func() (*formats.Plan, error)) (Score, error) {
 	if s, ok := p.scores[key]; ok {
 		return s, nil
 	}
-
-	sc, err := p.scenario(l, items)
+	plan, err := planOf()
+	if err != nil {
+		return Score{}, err
+	}
+	sc, err := p.scenarioOf(plan)
 	if err != nil {
 		return Score{}, err
 	}
@@ -155,11 +166,7 @@ func (p *Trials) busyShare(x *Pool) (float64, error) {
 
 // AllItems returns all items of the problem.
 func (p *Problem) AllItems() []int {
-	items := make([]int, len(p.Items))
-	for i := range items {
-		items[i] = i
-	}
-	return items
+	return lists.Indexes(len(p.Items))
 }
 
 // scenario returns the simulator's input for a layout: its plan for some items, under the run-time policy, the random seed, and for how
@@ -269,4 +276,53 @@ func (p *Trials) poolScore(s *Score, x *Pool) Score {
 		score.ByItem[i] = s.ByItem[i]
 	}
 	return score
+}
+
+// FirstRequests draws the requests that arrive in the first `duration` of a plan, and returns them in the form from which the planner
+// forms the plan's first request groups (requests scheduled as one). Model is there the index of an item (a class of requests for a
+// model), the length of an answer is its class's mean in tokens, and times are in seconds.
+func (p *Trials) FirstRequests(l *Layout, duration time.Duration) ([]vqueue.RequestFeatures, error) {
+	scenario, err := p.scenario(l, p.problem.AllItems())
+	if err != nil {
+		return nil, err
+	}
+	scenario.Duration = duration
+	source, err := scenario.Source(scenario.Seed)
+	if err != nil {
+		return nil, err
+	}
+	list, err := arrivals.Collect(source, 0)
+	if err != nil {
+		return nil, err
+	}
+	outputs := make([]float64, len(p.problem.Classes)) // mean tokens of an answer, by class
+	for i := range outputs {
+		_, outputs[i], _ = lengthMoments(p.problem.Classes[i].Sample)
+	}
+
+	// A time per token becomes a time for the whole answer.
+	requests := make([]vqueue.RequestFeatures, len(list))
+	for i, r := range list {
+		class := p.problem.Items[r.Model].Class
+		c, output := &p.problem.Classes[class], outputs[class]
+		slo := c.SLO.Seconds()
+		if c.Figure == "tpot" {
+			slo *= output
+		}
+		requests[i] = vqueue.RequestFeatures{Model: r.Model, Priority: int32(c.Priority), SLO: slo, Prompt: float64(r.PromptTokens), Output: output, ArrivedAt: r.ArrivedAt.Seconds(), Deadline: r.ArrivedAt.Seconds() + slo}
+	}
+	return requests, nil
+}
+
+// Estimator returns the estimator of a model on a kind with a number of concurrent sequences. With mega, it
+// is that of mega prompts, if there is one.
+func (p *Estimators) Estimator(model, kind, sequences int, mega bool) (*vqueue.RCT, error) {
+	e, err := p.estimateFor(model, kind, sequences)
+	if err != nil {
+		return nil, err
+	}
+	if mega && e.mega != nil {
+		return e.mega, nil
+	}
+	return e.rct, nil
 }

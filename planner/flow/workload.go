@@ -8,6 +8,17 @@ import (
 	"inferplan/planner/kind"
 )
 
+// loosenApplications returns the applications of a workload with the longer SLOs and the lower rates that l names. The driver calls it, as
+// the RelaxWorkload of Method, to plan the nearest problem that has a plan.
+func loosenApplications(section formats.WorkloadSection, l *kind.Relaxation) formats.WorkloadSection {
+	apps := slices.Clone(section.(formats.Applications))
+	for i := range apps {
+		a := &apps[i]
+		a.SLO, a.RPS = l.SLOOf(a.Name, a.SLO), l.ScaledRate(a.RPS)
+	}
+	return apps
+}
+
 // withTraffic returns the applications of a workload with the rates that a served plan was asked for: as weights, and as
 // the rate to be carried where a workload names one.
 func withTraffic(section formats.WorkloadSection, t *kind.Traffic) (formats.WorkloadSection, []string) {
@@ -22,13 +33,7 @@ func withTraffic(section formats.WorkloadSection, t *kind.Traffic) (formats.Work
 			continue
 		}
 		rates[i] = rps
-		planned := 0.0
-		for _, a := range formats.FlowOf(t.Running).Applications {
-			if a.Model == list[i].Name {
-				planned = a.RPS
-			}
-		}
-		lines = append(lines, kind.RateLine(list[i].Name, rps, planned))
+		lines = append(lines, t.RateLine(formats.ModelClass{Model: list[i].Name}, rps))
 	}
 	shares := kind.Weights(weights, rates)
 	for i := range list {

@@ -8,6 +8,17 @@ import (
 	"inferplan/planner/kind"
 )
 
+// loosenModels returns a copy of the models of a workload with the longer SLOs and lower floors (the rates that models
+// must have at least) of a relaxation. The driver calls it to search for the nearest feasible problem.
+func loosenModels(requested formats.WorkloadSection, l *kind.Relaxation) formats.WorkloadSection {
+	models := slices.Clone(requested.(formats.WorkloadModels))
+	for i := range models {
+		m := &models[i]
+		m.SLO, m.MinRPS = l.SLOOf(m.Key().String(), m.SLO), l.ScaledRate(m.MinRPS)
+	}
+	return models
+}
+
 // withTraffic returns the models of a workload with the weights that a served plan was asked for. With throughput as
 // the objective, weights are shares; with others, the plan carries the rates themselves: weight times min-load.
 func withTraffic(section formats.WorkloadSection, t *kind.Traffic) (formats.WorkloadSection, []string) {
@@ -22,13 +33,7 @@ func withTraffic(section formats.WorkloadSection, t *kind.Traffic) (formats.Work
 			continue
 		}
 		rates[i] = rps
-		planned := 0.0
-		for d := range t.Running.Deployment {
-			if t.Running.Deployment[d].Key() == models[i].Key() {
-				planned = t.Running.PromiseFor(d).RPS
-			}
-		}
-		lines = append(lines, kind.RateLine(models[i].Key().String(), rps, planned))
+		lines = append(lines, t.RateLine(models[i].Key(), rps))
 	}
 	shares := kind.Weights(weights, rates)
 	perWeight := t.Running.Options.Number("min-load")

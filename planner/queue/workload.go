@@ -29,3 +29,29 @@ func loosenClasses(section formats.WorkloadSection, l *kind.Relaxation) formats.
 	}
 	return &looser
 }
+
+// withTraffic returns the classes of a workload with the rates that a served plan was asked for, and their shares by
+// model.
+func withTraffic(section formats.WorkloadSection, t *kind.Traffic) (formats.WorkloadSection, []string) {
+	llm := *section.(*formats.LLM)
+	llm.Classes = slices.Clone(llm.Classes)
+	var lines []string
+	for c := range llm.Classes {
+		class := &llm.Classes[c]
+		models, _ := llm.ModelShares(c)
+		sum, rates := 0.0, make([]float64, len(models))
+		for i, model := range models {
+			key := formats.ModelClass{Model: model, Class: class.Class}
+			rps, ok := t.RateOf(key)
+			if !ok {
+				continue
+			}
+			rates[i], sum = rps, sum+rps
+			lines = append(lines, t.RateLine(key, rps))
+		}
+		if sum > 0 {
+			class.Models, class.RPS, class.Shares = models, sum, rates
+		}
+	}
+	return &llm, lines
+}
