@@ -169,7 +169,7 @@ func (c *calibrator) isSaturated(instance *instance, queueIndex int32) bool {
 	if groupIndex < 0 || !instance.isUp() || instance.loadingNetwork >= 0 || instance.pendingEvictions > 0 || instance.loadedNetwork != c.groups.problem.Groups[groupIndex].Model {
 		return false
 	}
-	request := &c.requests.byNumber[c.groups.members[groupIndex].firstRequest]
+	request := &c.requests.byNumber[c.groups.members[groupIndex].requests.First]
 	return !c.fleet.atCap(instance, request.model) && !c.fleet.canTakeRequest(instance, request)
 }
 
@@ -228,8 +228,8 @@ func (c *calibrator) updateEstimators(now time.Duration) {
 	c.groups.instanceChanges++
 	c.updateRequestWork()
 	for groupIndex := range c.groups.members {
-		if c.groups.members[groupIndex].inUse && c.groups.members[groupIndex].size > 0 {
-			c.groups.setCosts(int32(groupIndex), c.groups.members[groupIndex].size, c.groups.members[groupIndex].promptTokens)
+		if c.groups.members[groupIndex].inUse && c.groups.members[groupIndex].requests.Len > 0 {
+			c.groups.setCosts(int32(groupIndex), c.groups.members[groupIndex].requests.Len, c.groups.members[groupIndex].promptTokens)
 		}
 	}
 }

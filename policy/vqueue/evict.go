@@ -28,7 +28,7 @@ type evictor struct {
 // that is urgent. Nothing is evicted if the head still has much time, is hopelessly late, or could not run anyway because its class is at its cap.
 // The evicted request's deadline must be later than the head's by minDeadlineGap and leave time to run again behind the head.
 func (e *evictor) evictForHead(now time.Duration, instance *instance, head *request, actions *policy.Actions) {
-	if !e.fleet.operations.evict.enabled {
+	if !e.fleet.operations[Eviction] {
 		return
 	}
 	headResidence, headLeadTime, headPriority := e.fleet.residence(instance, head.model), e.fleet.leadTime(instance, head.model), e.fleet.classes[head.model].priority
@@ -70,14 +70,18 @@ func (e *evictor) effectiveDeadline(request *request) time.Duration {
 func (e *evictor) orderEviction(instance *instance, batchNumber int32, actions *policy.Actions) {
 	instance.pendingEvictions++
 	e.requests.byNumber[e.requests.requestOfBatch[batchNumber]].isEvictionOrdered = true
-	actions.List = append(actions.List, policy.Action{Kind: policy.Evict, Batch: batchNumber, Device: instance.device, Tag: e.fleet.operations.swap.evictTag()})
+	action := policy.Action{Kind: policy.Evict, Batch: batchNumber, Device: instance.device}
+	if e.fleet.operations[StateSwap] {
+		action.Tag = 1 // the instance keeps the KV state in host memory
+	}
+	actions.List = append(actions.List, action)
 }
 
 // evictAllForHead evicts all running requests of an instance for the head group of its queue, which needs another network, if that brings
 // clearly more requests in time than it makes late. Otherwise the batch runs out.
 // A batch with a request that was evicted maxEvictions times, or that has a higher priority (a smaller number), is never evicted.
 func (e *evictor) evictAllForHead(now time.Duration, queueIndex, head int32, actions *policy.Actions) {
-	if !e.fleet.operations.evict.enabled {
+	if !e.fleet.operations[Eviction] {
 		return
 	}
 	instance, group := &e.fleet.instances[queueIndex], &e.groups.members[head]
@@ -127,7 +131,7 @@ func (e *evictor) requestsSavedByEviction(instance *instance, group *groupMember
 	// Members start one after the other, so each waits for the work of those before it.
 	workEach, _ := estimator.Work(1)
 	savedCount, earlierMembers := 0, 0
-	for requestNumber := group.firstRequest; requestNumber >= 0; requestNumber = e.requests.byNumber[requestNumber].nextInGroup {
+	for requestNumber := group.requests.First; requestNumber >= 0; requestNumber = e.requests.groupLinks[requestNumber].Next {
 		doneAt := firstDone + time.Duration(estimator.MeanWait(workEach*float64(earlierMembers))*float64(time.Second))
 		if deadline := e.requests.byNumber[requestNumber].deadline; deadline >= doneAt && deadline < doneAt+drainTime {
 			savedCount++

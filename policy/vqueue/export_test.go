@@ -47,14 +47,14 @@ func (p *Policy) Check() error {
 			continue
 		}
 		n, last := int32(0), int32(-1)
-		for requestNumber := members.firstRequest; requestNumber >= 0; requestNumber = p.requests.byNumber[requestNumber].nextInGroup {
-			if request := &p.requests.byNumber[requestNumber]; request.groupIndex != int32(g) || request.prevInGroup != last || !request.isOpen || request.model != members.model {
+		for requestNumber := members.requests.First; requestNumber >= 0; requestNumber = p.requests.groupLinks[requestNumber].Next {
+			if request := &p.requests.byNumber[requestNumber]; request.groupIndex != int32(g) || p.requests.groupLinks[requestNumber].Previous != last || !request.isOpen || request.model != members.model {
 				return fmt.Errorf("group %d has request %d, which is %+v", g, requestNumber, *request)
 			}
 			n, last = n+1, requestNumber
 		}
-		if n != members.size || last != members.lastRequest || n == 0 || p.groups.assignment.QueueOf(int32(g)) < 0 || p.groups.problem.Groups[g].Size != float64(n) {
-			return fmt.Errorf("group %d counts %d members, has %d; queue %d, size %g", g, members.size, n, p.groups.assignment.QueueOf(int32(g)), p.groups.problem.Groups[g].Size)
+		if n != members.requests.Len || last != members.requests.Last || n == 0 || p.groups.assignment.QueueOf(int32(g)) < 0 || p.groups.problem.Groups[g].Size != float64(n) {
+			return fmt.Errorf("group %d counts %d members, has %d; queue %d, size %g", g, members.requests.Len, n, p.groups.assignment.QueueOf(int32(g)), p.groups.problem.Groups[g].Size)
 		}
 	}
 	for i := range p.fleet.instances {
@@ -100,7 +100,7 @@ func (p *Policy) WaitingPerQueue() []int {
 	for queueIndex := range out {
 		out[queueIndex] = len(p.fleet.instances[queueIndex].runningBatches)
 		for _, entry := range p.groups.assignment.queues[queueIndex].entries {
-			out[queueIndex] += int(p.groups.members[entry.group].size)
+			out[queueIndex] += int(p.groups.members[entry.group].requests.Len)
 		}
 	}
 	return out

@@ -222,7 +222,12 @@ func (f *instanceFleet) changeTime(instance *instance, network int32) time.Durat
 		duration = server.Costs[network].UnloadTime
 	}
 	if kind := int(f.kindOf(instance)); kind < len(load) {
-		duration += load[kind][f.operations.warm.loadTier()]
+		const warmLoad, coldLoad = 0, 1 // from host memory, and from storage
+		loadTier := coldLoad
+		if f.operations[WarmStart] {
+			loadTier = warmLoad
+		}
+		duration += load[kind][loadTier]
 	}
 	return duration
 }

@@ -55,26 +55,42 @@ func (p *placer) placeRequest(requestNumber, stateQueue int32) int32 {
 		return -1
 	}
 	openSlot := p.groups.openGroupSlot(queueIndex, request.model, isMegaPrompt)
-	if groupIndex := p.groups.openGroups[openSlot]; groupIndex >= 0 && p.groups.assignment.QueueOf(groupIndex) == queueIndex && p.groupHasSpace(groupIndex, queueIndex) {
-		p.groups.joinGroup(groupIndex, requestNumber)
+	if p.joinOpenGroup(p.groups.openGroups[openSlot], requestNumber, queueIndex) {
 		return queueIndex
 	}
 
 	// If there is none with space, insert a new group. It is open for later requests, except under rules that sort single requests.
-	groupIndex := p.groups.takeGroup(request.model, isMegaPrompt)
+	groupIndex := p.insertGroup(requestNumber, queueIndex, position)
 	if p.groups.options.Rule == VirtualQueues {
 		p.groups.openGroup(groupIndex, openSlot)
 	}
+	return queueIndex
+}
+
+// joinOpenGroup adds a waiting request, given by its number, to a group that is open for requests in a queue. It returns false if there is
+// no such group (-1), or if the group is in another queue or full.
+func (p *placer) joinOpenGroup(groupIndex, requestNumber, queueIndex int32) bool {
+	if groupIndex < 0 || p.groups.assignment.QueueOf(groupIndex) != queueIndex || !p.groupHasSpace(groupIndex, queueIndex) {
+		return false
+	}
+	p.groups.joinGroup(groupIndex, requestNumber)
+	return true
+}
+
+// insertGroup inserts a new group, with a waiting request as its only member, at a position of a queue, and returns its index.
+func (p *placer) insertGroup(requestNumber, queueIndex int32, position int) int32 {
+	request := &p.requests.byNumber[requestNumber]
+	groupIndex := p.groups.takeGroup(request.model, p.fleet.isMegaPrompt(request))
 	p.groups.insertMember(groupIndex, requestNumber)
 	p.groups.updateGroup(groupIndex)
 	p.groups.assignment.Insert(groupIndex, queueIndex, position)
-	return queueIndex
+	return groupIndex
 }
 
 // regardsSession reports whether a request is placed with regard to its session.
 func (p *placer) regardsSession(request *request) bool {
 	options := &p.groups.options
-	return request.session != 0 && !options.IgnoreSessions && options.Rule == VirtualQueues && !options.AppendGroups && p.fleet.operations.balance.enabled
+	return request.session != 0 && !options.IgnoreSessions && options.Rule == VirtualQueues && !options.AppendGroups && p.fleet.operations[Balancing]
 }
 
 // prefixPosition returns the queue of the instance whose memory holds the context of a waiting request's session, and the position there
@@ -126,22 +142,18 @@ func (p *placer) joinPrefixGroup(requestNumber, queueIndex int32, position int) 
 	if *openGroup >= 0 {
 		members := &p.groups.members[*openGroup]
 		isSame := members.inUse && members.prefixQueue == queueIndex && members.model == model && members.isMegaPrompt == isMegaPrompt
-		if isSame && p.groups.assignment.QueueOf(*openGroup) == queueIndex && p.groupHasSpace(*openGroup, queueIndex) {
-			p.groups.joinGroup(*openGroup, requestNumber)
+		if isSame && p.joinOpenGroup(*openGroup, requestNumber, queueIndex) {
 			return
 		}
 	}
-	*openGroup = p.groups.takeGroup(model, isMegaPrompt)
+	*openGroup = p.insertGroup(requestNumber, queueIndex, position)
 	p.groups.members[*openGroup].prefixQueue = queueIndex
-	p.groups.insertMember(*openGroup, requestNumber)
-	p.groups.updateGroup(*openGroup)
-	p.groups.assignment.Insert(*openGroup, queueIndex, position)
 }
 
 // groupHasSpace reports whether a group that is in a queue takes one more member.
 func (p *placer) groupHasSpace(groupIndex, queueIndex int32) bool {
 	members := &p.groups.members[groupIndex]
-	return members.size < p.groups.maxMembers(members.model, members.isMegaPrompt, p.groups.problem.Queues[queueIndex].Kind)
+	return members.requests.Len < p.groups.maxMembers(members.model, members.isMegaPrompt, p.groups.problem.Queues[queueIndex].Kind)
 }
 
 // choosePosition returns the queue for a waiting request, given by its number, and the position in it.
@@ -160,7 +172,7 @@ func (p *placer) choosePosition(requestNumber int32, isMegaPrompt bool, stateQue
 	}
 
 	// Otherwise by the options: dealt in turn, where the objective grows least, or where the least work waits.
-	if !p.fleet.operations.balance.enabled {
+	if !p.fleet.operations[Balancing] {
 		return p.nextDealtPosition(request)
 	}
 	if p.groups.options.Rule == VirtualQueues && !p.groups.options.AppendGroups {
@@ -257,7 +269,7 @@ func (p *placer) positionByRule(queueIndex int32, request *request, searchPositi
 // precede, then earlier deadlines under EDF or else earlier arrivals. Each group holds one request under these rules.
 func (p *placer) entryPrecedes(entry *queueEntry, request *request) bool {
 	// An entry is a group, and its first request the only one.
-	firstRequest, priority := &p.requests.byNumber[p.groups.members[entry.group].firstRequest], p.fleet.classes[request.model].priority
+	firstRequest, priority := &p.requests.byNumber[p.groups.members[entry.group].requests.First], p.fleet.classes[request.model].priority
 	switch {
 	case entry.priority != priority:
 		return entry.priority < priority

@@ -291,7 +291,7 @@ func (p *Policy) redistributeQueue(queueIndex int32) {
 	// List the members of its groups, in order: each request names the next one of its group.
 	var queued []int32
 	for _, entry := range p.groups.assignment.queues[queueIndex].entries {
-		for requestNumber := p.groups.members[entry.group].firstRequest; requestNumber >= 0; requestNumber = p.requests.byNumber[requestNumber].nextInGroup {
+		for requestNumber := p.groups.members[entry.group].requests.First; requestNumber >= 0; requestNumber = p.requests.groupLinks[requestNumber].Next {
 			queued = append(queued, requestNumber)
 		}
 	}

@@ -30,7 +30,7 @@ func (s *queueServer) serveQueue(now time.Duration, queueIndex int32, actions *p
 	instance := &s.fleet.instances[queueIndex]
 	// With pulling, requests join a running batch. Without it only an instance on which nothing runs takes requests, but then as many as fit. So
 	// mayPull is set before the first of them is sent, after which the instance runs something.
-	mayPull := s.fleet.operations.pull.takesNow(instance)
+	mayPull := s.fleet.operations[Pulling] || len(instance.runningBatches) == 0
 	for instance.isUp() && instance.loadingNetwork < 0 && instance.pendingEvictions == 0 { // until an eviction has ended, its place is not free
 		// Choose the group: the head of its queue or, if that needs no change of network, a more urgent head of another queue that needs none either.
 		groupIndex := s.headGroup(instance, queueIndex)
@@ -96,7 +96,7 @@ func (s *queueServer) headGroup(instance *instance, queueIndex int32) int32 {
 // Groups whose first member has started before stay in their queue, because its state is on that instance.
 func (s *queueServer) borrowedGroup(instance *instance) int32 {
 	bestGroup, earliestDeadline, bestPriority := int32(-1), time.Duration(0), int32(0)
-	if s.groups.options.Rule != VirtualQueues || !s.fleet.operations.balance.enabled || instance.loadedNetwork < 0 || s.requests.waitingRequests() == 0 || s.fleet.isFull(instance) {
+	if s.groups.options.Rule != VirtualQueues || !s.fleet.operations[Balancing] || instance.loadedNetwork < 0 || s.requests.waitingRequests() == 0 || s.fleet.isFull(instance) {
 		return bestGroup
 	}
 
@@ -109,7 +109,7 @@ func (s *queueServer) borrowedGroup(instance *instance) int32 {
 			if s.staysWithPrefix(&entry, queueIndex) {
 				continue
 			}
-			request := &s.requests.byNumber[s.groups.members[entry.group].firstRequest]
+			request := &s.requests.byNumber[s.groups.members[entry.group].requests.First]
 			isBetter := bestGroup < 0 || entry.priority < bestPriority || entry.priority == bestPriority && request.deadline < earliestDeadline
 			if request.producedTokens == 0 && request.evictionCount == 0 && s.fleet.canTakeRequest(instance, request) && isBetter {
 				bestGroup, earliestDeadline, bestPriority = entry.group, request.deadline, entry.priority
@@ -124,10 +124,10 @@ func (s *queueServer) borrowedGroup(instance *instance) int32 {
 // Without this rule a request would wait for its own instance while others of its network serve less urgent requests.
 // Requests that have started before stay, as do those of other kinds of devices.
 func (s *queueServer) moreUrgentHead(now time.Duration, instance *instance, queueIndex, headIndex int32) int32 {
-	if s.groups.options.Rule != VirtualQueues || !s.fleet.operations.balance.enabled || len(s.fleet.instances) == 1 {
+	if s.groups.options.Rule != VirtualQueues || !s.fleet.operations[Balancing] || len(s.fleet.instances) == 1 {
 		return headIndex
 	}
-	headRequest := &s.requests.byNumber[s.groups.members[headIndex].firstRequest]
+	headRequest := &s.requests.byNumber[s.groups.members[headIndex].requests.First]
 	bestGroup, earliestDeadline := headIndex, headRequest.deadline
 	for otherQueue := s.groups.assignment.nonEmpty.next(0); otherQueue >= 0; otherQueue = s.groups.assignment.nonEmpty.next(otherQueue + 1) {
 		groupIndex := s.groups.assignment.Head(otherQueue)
@@ -138,7 +138,7 @@ func (s *queueServer) moreUrgentHead(now time.Duration, instance *instance, queu
 		}
 
 		// Its first request must have an earlier deadline, not have started before, and still be in time here.
-		request := &s.requests.byNumber[s.groups.members[groupIndex].firstRequest]
+		request := &s.requests.byNumber[s.groups.members[groupIndex].requests.First]
 		hasStarted := request.producedTokens > 0 || request.evictionCount > 0
 		if request.deadline >= earliestDeadline || hasStarted {
 			continue
@@ -155,7 +155,7 @@ func (s *queueServer) moreUrgentHead(now time.Duration, instance *instance, queu
 // the instance has the prefixes of its prompts, and hardly any of its requests will be late there.
 func (s *queueServer) staysWithPrefix(entry *queueEntry, queueIndex int32) bool {
 	members := &s.groups.members[entry.group]
-	return members.prefixQueue == queueIndex && entry.cost <= maxPrefixCost*float64(members.size)
+	return members.prefixQueue == queueIndex && entry.cost <= maxPrefixCost*float64(members.requests.Len)
 }
 
 // maxPrefixCost is the cost of a request, in units of the objective, up to which it waits for the instance that has its prefix. A late request

@@ -27,7 +27,7 @@ func (p *Policy) QueueViews() []QueueView {
 		view := QueueView{Device: instance.device, IsUp: instance.isUp(), LoadedNetwork: instance.loadedNetwork, LoadingNetwork: instance.loadingNetwork, RunningRequests: len(instance.runningBatches)}
 		for _, entry := range p.groups.assignment.queues[queueIndex].entries {
 			members := &p.groups.members[entry.group]
-			view.Groups = append(view.Groups, GroupView{Model: members.model, Size: int(members.size), Start: fromSeconds(entry.start), Deadline: p.requests.byNumber[members.firstRequest].deadline})
+			view.Groups = append(view.Groups, GroupView{Model: members.model, Size: int(members.requests.Len), Start: fromSeconds(entry.start), Deadline: p.requests.byNumber[members.requests.First].deadline})
 		}
 		views[queueIndex] = view
 	}
