@@ -59,7 +59,7 @@ func (h *echoHost) dispatch(batchSlot int32) {
 		h.activeSerials = append(h.activeSerials, 0)
 	}
 	h.activeSerials[batchSlot] = h.batches.at(batchSlot).serial
-	h.agenda.startedBatches.push(h.batchEntry(batchSlot, echoStartedEntry))
+	*h.agenda.startedBatches.Add() = h.batchEntry(batchSlot, echoStartedEntry)
 	h.scheduleToken(batchSlot)
 }
 

@@ -200,10 +200,15 @@ func (m *FlowModule) addRun(other *FlowModule) {
 	m.Name, m.Workers = other.Name, other.Workers
 	m.Requests, m.Dropped, m.EndedTasks = m.Requests+other.Requests, m.Dropped+other.Dropped, m.EndedTasks+other.EndedTasks
 	m.RunTime, m.InvalidTime, m.ConsumedSLO = m.RunTime+other.RunTime, m.InvalidTime+other.InvalidTime, m.ConsumedSLO+other.ConsumedSLO
-	for len(m.BatchesBySize) < len(other.BatchesBySize) {
+	for size, batchCount := range other.BatchesBySize {
+		m.countBatches(size, batchCount)
+	}
+}
+
+// countBatches counts so many batches of a size.
+func (m *FlowModule) countBatches(size int, count int64) {
+	for len(m.BatchesBySize) <= size {
 		m.BatchesBySize = append(m.BatchesBySize, 0)
 	}
-	for size, batchCount := range other.BatchesBySize {
-		m.BatchesBySize[size] += batchCount
-	}
+	m.BatchesBySize[size] += count
 }

@@ -118,10 +118,7 @@ func (f *flowStats) secondOf(instant time.Duration) *FlowSecond {
 // request's SLO that has passed by now.
 func (f *flowStats) addBatch(service int32, duration time.Duration, members []int32) {
 	module := &f.totals.Modules[service]
-	for len(module.BatchesBySize) <= len(members) {
-		module.BatchesBySize = append(module.BatchesBySize, 0)
-	}
-	module.BatchesBySize[len(members)]++
+	module.countBatches(len(members), 1)
 	module.RunTime += duration
 
 	// Divide the time among the tasks.

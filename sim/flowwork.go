@@ -49,10 +49,7 @@ func newWorkflowStats(loop *loop) *workflowStats {
 // started in the counted time (after the warm-up).
 func (w *workflowStats) addBatch(service, device int32, start, end time.Duration, size int) {
 	if figures := &w.totals.Services[service]; w.countedSpan.contains(start) {
-		for len(figures.BatchesBySize) <= size {
-			figures.BatchesBySize = append(figures.BatchesBySize, 0)
-		}
-		figures.BatchesBySize[size]++
+		figures.countBatches(size, 1)
 		figures.RunTime += end - start
 	}
 	w.addRunTime(device, start, end)

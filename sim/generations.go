@@ -3,12 +3,9 @@ package sim
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	"inferplan/formats"
-	"inferplan/formats/document"
-	"inferplan/formats/report"
 	flows "inferplan/policy/flow"
 )
 
@@ -178,12 +175,8 @@ func (r *Result) setGenerated(generation *GenerationResult) {
 	}
 	for i := range generation.Segments {
 		segment := &generation.Segments[i]
-		percentile := func(list []time.Duration, share float64) document.Micros {
-			slices.Sort(list)
-			return document.Micros(report.Percentile(list, share))
-		}
 		workflow.Segments = append(workflow.Segments, formats.SegmentReport{Application: segment.Application, Segment: segment.Segment, Module: segment.Module, Model: segment.Model, Sequences: int64(len(segment.TTFT)),
-			TTFTP50US: percentile(segment.TTFT, .5), TTFTP99US: percentile(segment.TTFT, .99), TPOTP50US: percentile(segment.TPOT, .5), TPOTP99US: percentile(segment.TPOT, .99)})
+			TTFTP50US: percentileOf(segment.TTFT, .5), TTFTP99US: percentileOf(segment.TTFT, .99), TPOTP50US: percentileOf(segment.TPOT, .5), TPOTP99US: percentileOf(segment.TPOT, .99)})
 	}
 }
 

@@ -55,7 +55,7 @@ func newLLMEngines(host *deviceHost) *llmEngines {
 // answer to it) to the language model that runs there, and returns true. It returns false if another model or none runs
 // there, or if batches wait for the device, which must have their turn.
 func (engines *llmEngines) tryJoin(batchSlot, deviceIndex int32) bool {
-	runningService, batchesWait := engines.engines[deviceIndex].service, engines.host.devices[deviceIndex].firstWaiting >= 0
+	runningService, batchesWait := engines.engines[deviceIndex].service, engines.host.devices[deviceIndex].waiting.first >= 0
 	if runningService < 0 || runningService != engines.batches.at(batchSlot).service || batchesWait {
 		return false
 	}
@@ -85,9 +85,9 @@ func (engines *llmEngines) startModel(batchSlot, deviceIndex int32) bool {
 
 	// Take the batch, and those of the same model that are next in the queue.
 	engines.addSequence(batchSlot, deviceIndex)
-	for device.firstWaiting >= 0 && engines.batches.at(device.firstWaiting).service == engine.service {
-		nextSlot := device.firstWaiting
-		engines.host.removeFromQueue(deviceIndex, nextSlot)
+	for device.waiting.first >= 0 && engines.batches.at(device.waiting.first).service == engine.service {
+		nextSlot := device.waiting.first
+		engines.batches.leaveLine(&device.waiting, deviceLine, nextSlot)
 		engines.addSequence(nextSlot, deviceIndex)
 	}
 	return true

@@ -223,7 +223,7 @@ func (h *llmHost) startIteration(deviceIndex int32) {
 		if sequence := h.sequenceOf(h.batches.members(batchSlot)[0]); sequence.firstIterationAt < 0 {
 			sequence.firstIterationAt = h.agenda.now
 		}
-		h.agenda.startedBatches.push(agendaEntry{kind: sequenceAdmittedEntry, host: instanceHost, serial: h.batches.at(batchSlot).serial, subject: batchSlot, device: deviceIndex, start: h.agenda.now})
+		*h.agenda.startedBatches.Add() = agendaEntry{kind: sequenceAdmittedEntry, host: instanceHost, serial: h.batches.at(batchSlot).serial, subject: batchSlot, device: deviceIndex, start: h.agenda.now}
 	}
 	h.agenda.scheduleAfter(duration, policy.TokenProgress, agendaEntry{kind: iterationEndEntry, host: instanceHost, device: deviceIndex, epoch: instance.faultEpoch})
 }

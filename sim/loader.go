@@ -180,16 +180,17 @@ func (loader *networkLoader) loadTimeOf(order networkOrder) time.Duration {
 		return loader.loop.flow.sessions.moveTime(order)
 	}
 
-	// A recorded time, which the service may have by the time of the load (tickObserver), goes before the plan's.
-	if loader.host.servingTimes != nil && order.network >= 0 {
-		if loader.host.tickObserver != nil {
-			loader.host.tickObserver.ObserveTime(loader.agenda.now - loader.loop.firstArrivalAt)
-		}
-		if duration, ok := loader.host.servingTimes.LoadTime(order.network); ok {
-			return duration
-		}
+	if order.network < 0 {
+		return 0
 	}
-	if order.network < 0 || loader.tables.Networks[order.network].LoadTimes == nil {
+
+	// A recorded time, which the service may have by the time of the load, goes before the plan's.
+	const idleTime = 0
+	loader.host.service.ObserveStart(loader.agenda.now-loader.loop.firstArrivalAt, idleTime)
+	if duration, ok := loader.host.service.LoadTime(order.network); ok {
+		return duration
+	}
+	if loader.tables.Networks[order.network].LoadTimes == nil {
 		return 0
 	}
 	const coldLoad = 1 // index of the time from disk; that from the host's memory has index 0

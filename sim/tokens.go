@@ -219,20 +219,16 @@ func (t *TokenResult) classReport(name string, models []formats.ModelReport) for
 			outcomes.Add(report.Outcomes{Requests: model.Requests, Completed: model.Completed, Late: model.Late})
 		}
 	}
-	percentile := func(list []time.Duration, share float64) document.Micros {
-		slices.Sort(list)
-		return document.Micros(report.Percentile(list, share))
-	}
-	summary := formats.ClassReport{Class: name, Requests: outcomes.Requests, Attainment: outcomes.Attainment(), E2EP99US: percentile(samples.e2e, 0.99), TTFTP99US: percentile(samples.ttft, 0.99), TPOTP99US: percentile(samples.tpot, 0.99)}
+	summary := formats.ClassReport{Class: name, Requests: outcomes.Requests, Attainment: outcomes.Attainment(), E2EP99US: percentileOf(samples.e2e, 0.99), TTFTP99US: percentileOf(samples.ttft, 0.99), TPOTP99US: percentileOf(samples.tpot, 0.99)}
 
 	// If all models of the class have the same SLO, report the figure that it is on.
 	if model := t.commonSLO(name); model != nil && model.Percentile > 0 {
 		figure := cmp.Or(model.SLOFigure, formats.FigureE2E) // an SLO without a figure is on the whole answer
 		latencies := map[string][]time.Duration{formats.FigureE2E: samples.e2e, formats.FigureTTFT: samples.ttft, formats.FigureTPOT: samples.tpot}[figure]
 		summary.Figure, summary.SLOUS = figure, document.Micros(model.SLO)
-		summary.Percentile, summary.AtPercentileUS = document.PercentileName(model.Percentile), percentile(latencies, model.Percentile)
+		summary.Percentile, summary.AtPercentileUS = document.PercentileName(model.Percentile), percentileOf(latencies, model.Percentile)
 		if model.WaitSLO > 0 {
-			summary.WaitingSLOUS, summary.WaitingAtPercentileUS = document.Micros(model.WaitSLO), percentile(samples.waits, model.Percentile)
+			summary.WaitingSLOUS, summary.WaitingAtPercentileUS = document.Micros(model.WaitSLO), percentileOf(samples.waits, model.Percentile)
 		}
 	}
 	return summary
@@ -268,4 +264,10 @@ func deviceTime(devices []formats.DeviceReport) *formats.DeviceTime {
 	}
 	total := max(running+loading+both+idle, 1)
 	return &formats.DeviceTime{Running: running / total, Loading: loading / total, RunningAndLoading: both / total, Idle: idle / total}
+}
+
+// percentileOf sorts a list of times and returns the time that a share of them do not exceed.
+func percentileOf(list []time.Duration, share float64) document.Micros {
+	slices.Sort(list)
+	return document.Micros(report.Percentile(list, share))
 }

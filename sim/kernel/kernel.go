@@ -82,6 +82,14 @@ func (q *Queue[P]) Peek() (time.Duration, uint8) {
 // PeekSequence returns the sequence number of the next event, which stays in the queue. The queue must not be empty.
 func (q *Queue[P]) PeekSequence() int64 { return int64(q.heap[0].rank & (1<<sequenceBits - 1)) }
 
+// PeekPayload returns the payload of the next event, which stays in the queue. The queue must not be empty.
+func (q *Queue[P]) PeekPayload() *P { return &q.payload[q.heap[0].handle] }
+
+// Clear removes all events and keeps the memory of the queue.
+func (q *Queue[P]) Clear() {
+	q.heap, q.positions, q.payload, q.freeHandles = q.heap[:0], q.positions[:0], q.payload[:0], q.freeHandles[:0]
+}
+
 // Pop removes the next event and returns its time, its kind and its payload. The queue must not be empty.
 func (q *Queue[P]) Pop() (at time.Duration, kind uint8, payload P) {
 	entry := q.heap[0]
