@@ -50,7 +50,7 @@ func newGroupTable(fleet *instanceFleet, opt Options) *groupTable {
 	groups := &groupTable{fleet: fleet, sessions: &sessionTable{fleet: fleet}, requests: &requestTable{turns: newClientTurns(len(fleet.tables.Models))}, options: opt, startSDScale: 1, problem: Problem{Kinds: len(fleet.tables.Kinds), Models: len(fleet.tables.Networks), Objective: opt.Objective}}
 	for i := range fleet.instances {
 		instance := &fleet.instances[i]
-		groups.problem.Queues = append(groups.problem.Queues, Queue{Kind: fleet.kindOf(instance), Setup: make([]float64, len(fleet.tables.Networks)), ClosedClasses: fleet.queueTables.closedModels(instance.device, len(fleet.tables.Models))})
+		groups.problem.Queues = append(groups.problem.Queues, Queue{Kind: fleet.kindOf(instance), Setup: make([]float64, len(fleet.tables.Networks)), ClosedClasses: fleet.queueTables.closedModels(instance.Device, len(fleet.tables.Models))})
 	}
 	openCount := 2 * len(fleet.tables.Models) // slots for regular requests and for mega prompts of each model
 	if !opt.OneOpenGroup {
@@ -139,7 +139,7 @@ func (t *groupTable) updateGroup(groupIndex int32) {
 	}
 
 	// The objective judges the group by members at some quantiles of its order of service, at which it needs their deadlines.
-	firstDeadline, lastDeadline := toSeconds(t.requests.byNumber[members.requests.First].deadline), toSeconds(t.requests.byNumber[members.requests.Last].deadline)
+	firstDeadline, lastDeadline := toSeconds(t.requests.byNumber[members.requests.First].Deadline), toSeconds(t.requests.byNumber[members.requests.Last].Deadline)
 	for quantile := range group.Deadline {
 		group.Deadline[quantile] = firstDeadline + memberQuantiles[quantile]*(lastDeadline-firstDeadline)
 	}
@@ -193,11 +193,11 @@ func (t *groupTable) insertMember(groupIndex, requestNumber int32) {
 }
 
 // memberBefore reports whether a request is served before another one of the same group: by deadline or by arrival, as Options.MemberOrder says.
-func (t *groupTable) memberBefore(first, second *request) bool {
+func (t *groupTable) memberBefore(first, second *Request) bool {
 	if t.options.MemberOrder == ByDeadline {
-		return first.deadline < second.deadline
+		return first.Deadline < second.Deadline
 	}
-	return first.arrivedAt < second.arrivedAt
+	return first.ArrivedAt < second.ArrivedAt
 }
 
 // leaveGroup removes a request, given by its number, that starts or is dropped from its group and from its client's line.
@@ -239,33 +239,33 @@ func (t *groupTable) canRun(groupIndex, queueIndex int32) bool {
 // It is called before a search or a placement may read the queue: at ticks, and when the network of the instance changes.
 func (t *groupTable) syncQueue(now time.Duration, queueIndex int32) {
 	instance, queue := &t.fleet.instances[queueIndex], &t.problem.Queues[queueIndex]
-	queue.Model, queue.Start = instance.loadedNetwork, toSeconds(now)
+	queue.Model, queue.Start = instance.LoadedNetwork, toSeconds(now)
 
 	// If the batch is not full, members of the first groups can start at once. drainTime is how long the running batch takes to end, in seconds:
 	// the mean residence (start to answer) of a model of the loaded network, all of which share its weights.
 	drainTime := 0.0
-	if instance.loadedNetwork >= 0 {
-		model := t.fleet.anyModelOf(instance.loadedNetwork)
+	if instance.LoadedNetwork >= 0 {
+		model := t.fleet.anyModelOf(instance.LoadedNetwork)
 		drainTime = toSeconds(t.fleet.residence(instance, model))
-		if estimator := t.fleet.estimatorOn(instance, model, false); estimator.Batch > 0 && len(instance.runningBatches) < int(estimator.Batch) {
+		if estimator := t.fleet.EstimatorOn(instance, model, false); estimator.Batch > 0 && len(instance.RunningBatches) < int(estimator.Batch) {
 			// The search lets a group start when the work before it is done. A request that still fits into the batch waits for none, as if
 			// the queue had begun earlier by the mean work of a request.
 			workEach, _ := estimator.Work(1)
-			freePlaces := estimator.Batch - float64(len(instance.runningBatches))
+			freePlaces := estimator.Batch - float64(len(instance.RunningBatches))
 			queue.Start -= freePlaces * workEach
 		}
 	}
 
 	// While a network is loading, the queue starts when it is loaded.
-	if instance.loadingNetwork >= 0 {
-		queue.Model = instance.loadingNetwork
-		queue.Start = max(queue.Start, toSeconds(instance.loadStart+t.fleet.changeTime(instance, instance.loadingNetwork)))
+	if instance.LoadingNetwork >= 0 {
+		queue.Model = instance.LoadingNetwork
+		queue.Start = max(queue.Start, toSeconds(instance.loadStart+t.fleet.ChangeTime(instance, instance.LoadingNetwork)))
 	}
 
 	// Changes of network wait for the batch to drain. The entry of the loaded network is not read: staying with it takes no time (changeTime).
 	for network := range queue.Setup {
-		queue.Setup[network] = drainTime + toSeconds(t.fleet.changeTime(instance, int32(network)))
-		if !instance.isUp() || !t.fleet.isAllowed(instance, int32(network)) {
+		queue.Setup[network] = drainTime + toSeconds(t.fleet.ChangeTime(instance, int32(network)))
+		if !instance.IsUp() || !t.fleet.isAllowed(instance, int32(network)) {
 			queue.Setup[network] = infiniteCost
 		}
 	}

@@ -12,7 +12,7 @@ import (
 // A request number is an index in byNumber, by which events name the request.
 // A batch of this policy is one request; events name it by its batch number.
 type requestTable struct {
-	byNumber         []request // by request number
+	byNumber         []Request // by request number
 	openRequests     int       // number of open requests
 	requestOfBatch   []int32   // by batch number: its request; -1 if the number is free
 	freeBatchNumbers []int32   // batch numbers that are free
@@ -22,15 +22,15 @@ type requestTable struct {
 	lineLinks        slots.Links // of the lines of clients
 }
 
-// request is a request to a served model. -1 stands for no group, batch or line.
-type request struct {
+// Request is a request to a served model. -1 stands for no group, batch or line.
+type Request struct {
 	isOpen                  bool          // it is not answered, dropped or cancelled
-	model                   int32         // served model
+	Model                   int32         // served model
 	groupIndex              int32         // group in which it waits, or -1
 	batchNumber             int32         // batch in which it runs, or -1
 	instanceIndex           int32         // instance on which it runs, or ran last
 	client                  int32         // client that sent it
-	session                 int64         // session of which it is a turn; 0 if it has none
+	Session                 int64         // session of which it is a turn; 0 if it has none
 	clientLine              int32         // line of its client in which it waits, an index in clientTurns.lines, or -1
 	promptTokens, maxTokens int32         // tokens of the prompt, and at most of the answer
 	producedTokens          int32         // tokens of the answer produced so far
@@ -39,18 +39,18 @@ type request struct {
 	evictionCount           int8          // number of times that it was evicted
 	isEvictionOrdered       bool          // its eviction was ordered and has not ended
 	isUnplaced              bool          // no instance that could serve it is up
-	answerPromised          bool          // it is answered however late it is
-	arrivedAt, deadline     time.Duration // the deadline is that of its class's milestone, the point to which the SLO applies
+	AnswerPromised          bool          // it is answered however late it is
+	ArrivedAt, Deadline     time.Duration // the deadline is that of its class's milestone, the point to which the SLO applies
 }
 
 // addRequest makes the entry of a request that arrives by an event. due is the time by which it has to reach its milestone, the point to
 // which its SLO applies. It is in no group, batch or list (-1). An event with Value 1 says that its answer was promised already.
 func (t *requestTable) addRequest(event *policy.Event, due time.Duration) {
 	for int(event.Req) >= len(t.byNumber) {
-		t.byNumber = append(t.byNumber, request{})
+		t.byNumber = append(t.byNumber, Request{})
 	}
-	t.byNumber[event.Req] = request{isOpen: true, model: event.Model, groupIndex: -1, batchNumber: -1, client: event.Client, session: event.Key, clientLine: -1,
-		promptTokens: event.Tokens, maxTokens: event.Limit, arrivedAt: event.ArrivedAt, deadline: due, answerPromised: event.Value == 1}
+	t.byNumber[event.Req] = Request{isOpen: true, Model: event.Model, groupIndex: -1, batchNumber: -1, client: event.Client, Session: event.Key, clientLine: -1,
+		promptTokens: event.Tokens, maxTokens: event.Limit, ArrivedAt: event.ArrivedAt, Deadline: due, AnswerPromised: event.Value == 1}
 	t.openRequests++
 }
 

@@ -39,9 +39,9 @@ func (t *requestTable) joinClientLine(requestNumber int32) {
 	if request.producedTokens > 0 || request.evictionCount > 0 {
 		return
 	}
-	lineIndex, ok := turns.lineByKey[turnKey{request.model, request.client}]
+	lineIndex, ok := turns.lineByKey[turnKey{request.Model, request.client}]
 	if !ok {
-		lineIndex = turns.openLine(turnKey{request.model, request.client})
+		lineIndex = turns.openLine(turnKey{request.Model, request.client})
 	}
 
 	request.clientLine = lineIndex
@@ -100,8 +100,8 @@ func (t *clientTurns) hasSeveralClients(model int32) bool {
 
 // endTurn passes the turn on if a request that starts belongs to the client whose turn it is.
 func (t *requestTable) endTurn(requestNumber int32) {
-	if request := &t.byNumber[requestNumber]; request.clientLine >= 0 && t.turns.lineOfTurn[request.model] == request.clientLine {
-		t.turns.lineOfTurn[request.model] = t.turns.lines[request.clientLine].nextInRing
+	if request := &t.byNumber[requestNumber]; request.clientLine >= 0 && t.turns.lineOfTurn[request.Model] == request.clientLine {
+		t.turns.lineOfTurn[request.Model] = t.turns.lines[request.clientLine].nextInRing
 	}
 }
 
@@ -111,10 +111,10 @@ func (s *queueServer) nextByTurn(queueIndex, groupIndex int32) int32 {
 	// A request in no line has started before, and a single client needs no turns.
 	requestNumber := s.groups.members[groupIndex].requests.First
 	request := &s.requests.byNumber[requestNumber]
-	if request.clientLine < 0 || !s.requests.turns.hasSeveralClients(request.model) {
+	if request.clientLine < 0 || !s.requests.turns.hasSeveralClients(request.Model) {
 		return requestNumber
 	}
-	if turnRequest := s.requests.turns.lines[s.requests.turns.lineOfTurn[request.model]].requests.First; s.groups.canRun(s.requests.byNumber[turnRequest].groupIndex, queueIndex) {
+	if turnRequest := s.requests.turns.lines[s.requests.turns.lineOfTurn[request.Model]].requests.First; s.groups.canRun(s.requests.byNumber[turnRequest].groupIndex, queueIndex) {
 		return turnRequest
 	}
 	return requestNumber
