@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"time"
 
 	"inferplan/formats/arrivals"
 	"inferplan/policy"
@@ -50,11 +49,10 @@ func (g *GearResult) GearShares() []float64 {
 	return shares
 }
 
-// setGears puts the figures of cascades into the result and, if there is one, the accuracy into its report.
-func (r *Result) setGears(figures GearResult) {
-	r.Gears = &figures
-	if figures.Answered > 0 && r.Report != nil {
-		accuracy := figures.Accuracy()
+// reportGears puts the accuracy of cascades into the report.
+func (r *Result) reportGears() {
+	if r.Gears != nil && r.Gears.Answered > 0 {
+		accuracy := r.Gears.Accuracy()
 		r.Report.Accuracy = &accuracy
 	}
 }
@@ -161,28 +159,4 @@ func (c *cascadeEnding) Outcome(req, _, pipeline int32) (policy.Outcome, int64) 
 func (c *cascadeEnding) Tokens(int32) int32 { return 0 }
 
 // addResult puts the answers, switches and requests by gear into the result, at the end of the run. It implements endingRule.
-func (c *cascadeEnding) addResult(r *Result) { r.setGears(c.totals) }
-
-// poolCascades puts the sums of the figures of cascades (answers, right answers, switches of gears) over several runs
-// into the pooled result. Without such figures it does nothing.
-func poolCascades(pooled *Result, results []*Result) {
-	if results[0].Gears == nil {
-		return
-	}
-	total := GearResult{RequestsByGear: make([]int64, len(results[0].Gears.RequestsByGear))}
-	for _, result := range results {
-		total.Answered += result.Gears.Answered
-		total.Correct += result.Gears.Correct
-		total.Switches += result.Gears.Switches
-		for gearIndex, requests := range result.Gears.RequestsByGear {
-			total.RequestsByGear[gearIndex] += requests
-		}
-	}
-	pooled.setGears(total)
-}
-
-// CompletedFunc is called with every answered request.
-type CompletedFunc func(arrivedAt, answeredAt time.Duration)
-
-// JudgedFunc is called with every answer and whether it is late.
-type JudgedFunc func(model int32, arrivedAt, answeredAt time.Duration, isLate bool)
+func (c *cascadeEnding) addResult(r *Result) { r.Gears = &c.totals }

@@ -53,7 +53,7 @@ const bucketWidth = 100 * time.Millisecond
 // module runs the request in a batch of one: no request is faster.
 func newPlanner(variant *Variant, options Options, fleet *workerFleet) *planner {
 	modules := len(fleet.modules)
-	planner := &planner{variant: variant, options: options, workers: fleet, statistics: NewRunStatistics(modules), stride: int32(modules), moduleLoads: make([]moduleLoad, modules)}
+	planner := &planner{variant: variant, options: options, workers: fleet, statistics: newRunStatistics(modules), stride: int32(modules), moduleLoads: make([]moduleLoad, modules)}
 	planner.arrivals = make([]int64, modules)
 	planner.batchTimes, planner.soloTimes = make([]time.Duration, modules), make([]time.Duration, modules)
 
