@@ -26,11 +26,7 @@ const (
 // batch at a time, first-in first-out. A batch goes from hop to hop: a hop is one of its stages on a device, with the
 // transfer into it.
 type deviceHost struct {
-	loop    *loop
-	agenda  *agenda
-	ledger  *ledger
-	batches *batchTable
-	tables  *policy.Tables
+	*loop
 	service Service
 	devices []device
 	links   *linkNetwork
@@ -65,8 +61,7 @@ const (
 // networks is made if some device has limited memory.
 func newDeviceHost(loop *loop) *deviceHost {
 	host := &deviceHost{
-		loop: loop, agenda: &loop.agenda, ledger: &loop.ledger, batches: &loop.batches, tables: loop.tables,
-		service: loop.cfg.Service, devices: make([]device, len(loop.tables.Devices)),
+		loop: loop, service: loop.cfg.Service, devices: make([]device, len(loop.tables.Devices)),
 	}
 	if host.service == nil {
 		host.service = ExactService(loop.tables)

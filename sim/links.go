@@ -14,18 +14,15 @@ type link struct {
 
 // linkNetwork carries the tensors of batches between the devices of deviceHost, over the nodes' uplinks and downlinks.
 type linkNetwork struct {
+	*loop
 	host          *deviceHost // takes the batches that have arrived
-	loop          *loop
-	agenda        *agenda
-	batches       *batchTable
-	tables        *policy.Tables
-	links         []link // by index in Tables.Links
+	links         []link      // by index in Tables.Links
 	transferTimes transferTimes
 }
 
 // newLinkNetwork returns the links of a run, free and with empty queues.
 func newLinkNetwork(host *deviceHost) *linkNetwork {
-	network := &linkNetwork{host: host, loop: host.loop, agenda: host.agenda, batches: host.batches, tables: host.tables, links: make([]link, len(host.tables.Links))}
+	network := &linkNetwork{loop: host.loop, host: host, links: make([]link, len(host.tables.Links))}
 	for i := range network.links {
 		network.links[i] = link{waiting: batchLine{-1, -1}}
 	}

@@ -14,11 +14,8 @@ import (
 // next iteration, as long as nothing else waits for the device. A waiting batch begins when
 // the last sequence has ended.
 type llmEngines struct {
+	*loop
 	host      *deviceHost
-	loop      *loop
-	agenda    *agenda
-	batches   *batchTable
-	tables    *policy.Tables
 	workflows *flows.WorkflowTables
 	engines   []llmEngine // by device
 	stats     *generationStats
@@ -40,10 +37,7 @@ func newLLMEngines(host *deviceHost) *llmEngines {
 	if workflows == nil || len(workflows.LanguageModels) == 0 {
 		return nil
 	}
-	engines := &llmEngines{
-		host: host, loop: host.loop, agenda: host.agenda, batches: host.batches, tables: host.tables,
-		workflows: workflows, engines: make([]llmEngine, len(host.devices)),
-	}
+	engines := &llmEngines{loop: host.loop, host: host, workflows: workflows, engines: make([]llmEngine, len(host.devices))}
 	for deviceIndex := range engines.engines {
 		engines.engines[deviceIndex].service = -1
 	}

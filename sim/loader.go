@@ -10,10 +10,8 @@ import (
 // networkLoader loads and unloads networks (weights of models) on the devices of deviceHost, and moves session states
 // between them.
 type networkLoader struct {
+	*loop
 	host     *deviceHost
-	loop     *loop
-	agenda   *agenda
-	tables   *policy.Tables
 	memories []deviceMemory // by device
 }
 
@@ -31,7 +29,7 @@ type deviceMemory struct {
 
 // newNetworkLoader returns the loader of networks for the devices of a run, with the networks on them that the plan puts there.
 func newNetworkLoader(host *deviceHost) *networkLoader {
-	loader := &networkLoader{host: host, loop: host.loop, agenda: host.agenda, tables: host.tables, memories: make([]deviceMemory, len(host.devices))}
+	loader := &networkLoader{loop: host.loop, host: host, memories: make([]deviceMemory, len(host.devices))}
 	for deviceIndex := range loader.memories {
 		loader.memories[deviceIndex].reset(host.tables, int32(deviceIndex))
 	}
