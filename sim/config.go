@@ -51,9 +51,6 @@ type Config struct {
 
 	// LoadTime returns how long a network takes to load on a device. If nil, the service or the tables say it.
 	LoadTime func(network, device int32) time.Duration
-	// PlaceTime returns how long it takes to bring the inputs of a task to a device. If nil,
-	// MoveTime says it.
-	PlaceTime func(task, device int32) time.Duration
 	// MoveTime returns how long the output of a task of a service takes from one device to
 	// another, for a Place. All inputs of a task move at once, and none waits for a link. If
 	// nil, it takes no time.
