@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"math/bits"
+	"slices"
 	"time"
 )
 
@@ -61,6 +62,9 @@ func (q *Queue[P]) Add(due time.Duration, kind uint8, sequence int64) (Handle, *
 		handle = q.freeHandles[free-1]
 		q.freeHandles = q.freeHandles[:free-1]
 	} else {
+		if len(q.positions) == cap(q.positions) {
+			q.grow()
+		}
 		var zero P
 		handle = Handle(len(q.positions))
 		q.positions = append(q.positions, 0)
@@ -71,6 +75,13 @@ func (q *Queue[P]) Add(due time.Duration, kind uint8, sequence int64) (Handle, *
 	q.heap = append(q.heap, entry)
 	q.siftUp(len(q.heap)-1, entry)
 	return handle, &q.payload[handle]
+}
+
+// grow makes room for twice as many events, at least for 64, in all lists at once.
+func (q *Queue[P]) grow() {
+	events := len(q.positions) + max(64, len(q.positions))
+	q.positions, q.payload = slices.Grow(q.positions, events-len(q.positions)), slices.Grow(q.payload, events-len(q.payload))
+	q.heap, q.freeHandles = slices.Grow(q.heap, events-len(q.heap)), slices.Grow(q.freeHandles, events-len(q.freeHandles))
 }
 
 // Peek returns the time and kind of the next event without taking it. The queue must not be
