@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -202,10 +203,8 @@ func (s *loadSearch) allAttain(report *formats.Report) bool {
 // pointsInOrder returns the points of the grid that were simulated so far, in order of load.
 func (s *loadSearch) pointsInOrder() []LoadPoint {
 	var points []LoadPoint
-	for i := 1; i <= maxLoadPoint; i++ {
-		if p, ok := s.points[i]; ok {
-			points = append(points, p)
-		}
+	for _, point := range slices.Sorted(maps.Keys(s.points)) {
+		points = append(points, s.points[point])
 	}
 	return points
 }
