@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -141,25 +142,15 @@ func (reader *recordReader) readInt16() int16 {
 // readTime reads a time of the record, in nanoseconds.
 func (reader *recordReader) readTime() time.Duration { return time.Duration(reader.readInt()) }
 
-// kindOf returns the kind that has a number in event logs, by the list of the kinds' numbers. If there is none, it returns -1.
-func kindOf(numbers []byte, number byte) int {
-	for kind, kindNumber := range numbers {
-		if kindNumber == number {
-			return kind
-		}
-	}
-	return -1
-}
-
-// readEventKind reads the kind of an event. numbers has the byte of each kind in this version of the log. An
-// unknown byte is an error of the record, which finish returns.
-func (reader *recordReader) readEventKind(numbers []byte) EventKind {
+// readKind reads the kind of an event or action. numbers has the byte of each kind in event logs. An unknown byte is an
+// error of the record, which finish returns.
+func (reader *recordReader) readKind(numbers []byte, record string) int {
 	number := reader.readByte()
-	kind := kindOf(numbers, number)
+	kind := bytes.IndexByte(numbers, number)
 	if kind < 0 && reader.err == nil {
-		reader.err = fmt.Errorf("kind %d, which no event has", number)
+		reader.err = fmt.Errorf("kind %d, which no %s has", number, record)
 	}
-	return EventKind(max(0, kind))
+	return max(0, kind)
 }
 
 // finish returns the error of a record after its last field: a failed read, or bytes behind the last field.
@@ -177,7 +168,7 @@ func (reader *recordReader) finish(record string) error {
 // client is missing in older logs.
 func DecodeEvent(record []byte) (now time.Duration, ev Event, err error) {
 	reader := recordReader{rest: record}
-	ev.Kind = reader.readEventKind(eventNumbers[:])
+	ev.Kind = EventKind(reader.readKind(eventNumbers[:], "event"))
 	now = reader.readTime()
 	ev.Hop, ev.Model, ev.Req, ev.Task, ev.Service, ev.Network = reader.readInt16(), reader.readInt32(), reader.readInt32(), reader.readInt32(), reader.readInt32(), reader.readInt32()
 	ev.Batch, ev.Device, ev.Tokens, ev.Limit, ev.Value, ev.Key = reader.readInt32(), reader.readInt32(), reader.readInt32(), reader.readInt32(), reader.readInt(), reader.readInt()
@@ -202,15 +193,9 @@ func DecodeActions(record []byte, out *Actions) error {
 	})
 }
 
-// readAction reads the first two bytes of an action: its kind and the reason of a Drop. An unknown kind is an error
-// of the record.
+// readAction reads the first two bytes of an action: its kind and the reason of a Drop.
 func (reader *recordReader) readAction() Action {
-	number := reader.readByte()
-	kind := kindOf(actionNumbers[:], number)
-	if kind < 0 && reader.err == nil {
-		reader.err = fmt.Errorf("kind %d, which no action has", number)
-	}
-	return Action{Kind: ActionKind(max(0, kind)), Reason: DropReason(reader.readByte())}
+	return Action{Kind: ActionKind(reader.readKind(actionNumbers[:], "action")), Reason: DropReason(reader.readByte())}
 }
 
 // decodeActions decodes a list of actions into out. read decodes one action without its batch, in the way of the

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"inferplan/policy"
+	"inferplan/policy/slots"
 	"inferplan/sim/kernel"
 )
 
@@ -13,9 +14,9 @@ import (
 type agenda struct {
 	now            time.Duration
 	heap           kernel.Queue[agendaEntry]
-	endedTransfers entryRing // transfers that ended in this instant
-	startedBatches entryRing // batches that started in this instant
-	arrivalPending bool      // the next arrival is known; arrivalAt is its time
+	endedTransfers slots.Ring[agendaEntry] // transfers that ended in this instant
+	startedBatches slots.Ring[agendaEntry] // batches that started in this instant
+	arrivalPending bool                    // the next arrival is known; arrivalAt is its time
 	arrivalAt      time.Duration
 	hostEntries    int64 // number of entries so far that belong to no batch
 }
@@ -67,11 +68,11 @@ func (agenda *agenda) popNext(entry *agendaEntry) bool {
 	// number is the sequence number in the heap. What is in the queues happens now, so the clock stays.
 	nextAt, order := agenda.peek()
 	switch {
-	case agenda.endedTransfers.length > 0 && (nextAt > agenda.now || order > uint8(policy.TransferFinished) ||
-		order == uint8(policy.TransferFinished) && agenda.endedTransfers.front().serial < agenda.heap.PeekSequence()):
-		agenda.endedTransfers.pop(entry)
-	case agenda.startedBatches.length > 0 && (nextAt > agenda.now || order > uint8(policy.BatchStarted)):
-		agenda.startedBatches.pop(entry)
+	case agenda.endedTransfers.Len > 0 && (nextAt > agenda.now || order > uint8(policy.TransferFinished) ||
+		order == uint8(policy.TransferFinished) && agenda.endedTransfers.At(0).serial < agenda.heap.PeekSequence()):
+		*entry = *agenda.endedTransfers.Pop()
+	case agenda.startedBatches.Len > 0 && (nextAt > agenda.now || order > uint8(policy.BatchStarted)):
+		*entry = *agenda.startedBatches.Pop()
 	case agenda.arrivalPending && order == uint8(policy.Arrival):
 		agenda.now, agenda.arrivalPending = nextAt, false
 		entry.kind = arrivalEntry
@@ -81,38 +82,4 @@ func (agenda *agenda) popNext(entry *agendaEntry) bool {
 		return false
 	}
 	return true
-}
-
-// entryRing is a first-in first-out queue of agenda entries in a ring, which grows as needed.
-type entryRing struct {
-	items  []agendaEntry // the ring; the number of its elements is a power of two
-	head   int           // index of the oldest entry
-	length int           // number of entries
-}
-
-// push appends a copy of an entry.
-func (r *entryRing) push(entry agendaEntry) { *r.pushSlot() = entry }
-
-// pushSlot appends an entry and returns a pointer to it for the caller to fill in, which saves a copy. A full ring is
-// doubled; its size is a power of two, so that a mask of size - 1 finds the place of an entry.
-func (r *entryRing) pushSlot() *agendaEntry {
-	if r.length == len(r.items) {
-		largerRing := make([]agendaEntry, max(16, 2*len(r.items)))
-		for i := range r.length {
-			largerRing[i] = r.items[(r.head+i)&(len(r.items)-1)]
-		}
-		r.items, r.head = largerRing, 0
-	}
-	r.length++
-	return &r.items[(r.head+r.length-1)&(len(r.items)-1)]
-}
-
-// front returns the oldest entry. The ring must not be empty.
-func (r *entryRing) front() *agendaEntry { return &r.items[r.head] }
-
-// pop removes the oldest entry and copies it to *entry. The ring must not be empty.
-func (r *entryRing) pop(entry *agendaEntry) {
-	*entry = r.items[r.head]
-	r.head = (r.head + 1) & (len(r.items) - 1)
-	r.length--
 }

@@ -51,9 +51,6 @@ type Config struct {
 
 	// LoadTime returns how long a network takes to load on a device. If nil, the service or the tables say it.
 	LoadTime func(network, device int32) time.Duration
-	// PlaceTime returns how long it takes to bring the inputs of a task to a device. If nil,
-	// MoveTime says it.
-	PlaceTime func(task, device int32) time.Duration
 	// MoveTime returns how long the output of a task of a service takes from one device to
 	// another, for a Place. All inputs of a task move at once, and none waits for a link. If
 	// nil, it takes no time.
@@ -73,12 +70,12 @@ type Config struct {
 	Truth   Truth
 
 	// OnCompleted is called with every answered request, unless it is nil.
-	OnCompleted CompletedFunc
+	OnCompleted func(arrivedAt, answeredAt time.Duration)
 	// OnEnded is called with the end of every request that the report counts, unless it is nil.
 	OnEnded func(RequestEnd)
-	// OnJudged is called with every answer of a language model to a request of its own, unless
+	// OnJudged is called with every answer of a language model to a request of its own, and whether it is late, unless
 	// it is nil.
-	OnJudged JudgedFunc
+	OnJudged func(model int32, arrivedAt, answeredAt time.Duration, isLate bool)
 
 	// Verify checks the invariants: conservation of requests, one batch at a time on a device,
 	// first-in first-out, causality, a monotone clock, valid paths.
@@ -109,7 +106,7 @@ type Fault struct {
 
 // Result is the outcome of a run.
 type Result struct {
-	Report            *formats.Report
+	Report            *formats.Report   `runs:"none"`
 	Events            int64             // events that the loop handled
 	DispatchedBatches int64             // batches
 	Gears             *GearResult       // for gear plans, else nil
@@ -118,8 +115,8 @@ type Result struct {
 	Sessions          *SessionResult    // if services keep session states, else nil
 	Generation        *GenerationResult // if language models are part of workflows, else nil
 	Tokens            *TokenResult      // for instances of language models, else nil
-	Transfers         Transfers         // between stages
-	CutAt             time.Duration     // when Config.Cut ended the arrivals; 0 if it did not
+	Transfers         Transfers         `runs:"none"` // between stages
+	CutAt             time.Duration     `runs:"none"` // when Config.Cut ended the arrivals; 0 if it did not
 	Probes            int64             // paths that the policy looked for; 0 if it does not count them
 	transferTimes     transferTimes
 	acc               *report.Accumulator

@@ -26,30 +26,23 @@ const (
 // batch at a time, first-in first-out. A batch goes from hop to hop: a hop is one of its stages on a device, with the
 // transfer into it.
 type deviceHost struct {
-	loop         *loop
-	agenda       *agenda
-	ledger       *ledger
-	batches      *batchTable
-	tables       *policy.Tables
-	service      Service
-	tickObserver TickObserver // the service, or nil if it does not want to hear when work starts
-	idleObserver IdleObserver // the service, or nil if it does not want to hear how long devices were idle
-	servingTimes ServingTimes // the service, or nil if it has no delays of reports and no recorded times of loads
-	devices      []device
-	links        *linkNetwork
-	loader       *networkLoader // nil as long as no network is loaded or unloaded
-	engines      *llmEngines    // nil if no service is a language model
+	*loop
+	service Service
+	devices []device
+	links   *linkNetwork
+	loader  *networkLoader // nil as long as no network is loaded or unloaded
+	engines *llmEngines    // nil if no service is a language model
 }
 
-// device is the state of a device with its queue of batches. The queue is linked through batchState.nextInDevice.
+// device is the state of a device with its queue of batches.
 type device struct {
-	firstWaiting, lastWaiting int32         // slots of the first and the last batch in its queue, or -1
-	runningBatch              int32         // slot of the batch that runs; -1 if there is none or it was aborted
-	faultEpoch                int32         // counts the losses; an agenda entry of an earlier epoch is void
-	busy                      bool          // a run, or a language model, occupies it
-	isDown                    bool          // it has failed and not come back
-	lastRunEnd                time.Duration // when its last run ended
-	busyTime                  time.Duration // in the counted time
+	waiting      batchLine
+	runningBatch int32         // slot of the batch that runs; -1 if there is none or it was aborted
+	faultEpoch   int32         // counts the losses; an agenda entry of an earlier epoch is void
+	busy         bool          // a run, or a language model, occupies it
+	isDown       bool          // it has failed and not come back
+	lastRunEnd   time.Duration // when its last run ended
+	busyTime     time.Duration // in the counted time
 }
 
 // batchActivity says what a batch that is under way does now.
@@ -64,22 +57,17 @@ const (
 	crossesLinks
 )
 
-// newDeviceHost returns the host (the simulated part that runs batches) of all devices and links of a run. It finds
-// out which optional interfaces the service has (the model of run times). A loader of networks is made if some device
-// has limited memory.
+// newDeviceHost returns the host (the simulated part that runs batches) of all devices and links of a run. A loader of
+// networks is made if some device has limited memory.
 func newDeviceHost(loop *loop) *deviceHost {
 	host := &deviceHost{
-		loop: loop, agenda: &loop.agenda, ledger: &loop.ledger, batches: &loop.batches, tables: loop.tables,
-		service: loop.cfg.Service, devices: make([]device, len(loop.tables.Devices)),
+		loop: loop, service: loop.cfg.Service, devices: make([]device, len(loop.tables.Devices)),
 	}
 	if host.service == nil {
 		host.service = ExactService(loop.tables)
 	}
-	host.tickObserver, _ = host.service.(TickObserver)
-	host.idleObserver, _ = host.service.(IdleObserver)
-	host.servingTimes, _ = host.service.(ServingTimes)
 	for i := range host.devices {
-		host.devices[i] = device{firstWaiting: -1, lastWaiting: -1, runningBatch: -1}
+		host.devices[i] = device{waiting: batchLine{-1, -1}, runningBatch: -1}
 	}
 	host.links = newLinkNetwork(host)
 	if slices.ContainsFunc(loop.tables.Memory, func(bytes int64) bool { return bytes > 0 }) {
@@ -180,7 +168,7 @@ func (h *deviceHost) abort(batchSlot int32) {
 	case generatesTokens:
 		h.engines.removeSequence(batchSlot, hop.Device)
 	case waitsForDevice:
-		h.removeFromQueue(hop.Device, batchSlot)
+		h.batches.leaveLine(&h.devices[hop.Device].waiting, deviceLine, batchSlot)
 	case waitsForLinks:
 		h.links.removeBatch(batchSlot)
 	}
@@ -259,10 +247,10 @@ func (h *deviceHost) clearQueue(device *device) {
 		h.batches.at(device.runningBatch).activity = noActivity
 		device.runningBatch = -1
 	}
-	for batchSlot := device.firstWaiting; batchSlot >= 0; batchSlot = h.batches.at(batchSlot).nextInDevice {
+	for batchSlot := device.waiting.first; batchSlot >= 0; batchSlot = h.batches.at(batchSlot).nextInLine[deviceLine] {
 		h.batches.at(batchSlot).activity = noActivity
 	}
-	device.firstWaiting, device.lastWaiting = -1, -1
+	device.waiting = batchLine{-1, -1}
 }
 
 // queueRun is called when a batch has reached the device of its current hop (stage on a device), with its tensors. It puts
@@ -283,13 +271,8 @@ func (h *deviceHost) queueRun(batchSlot int32) {
 	}
 
 	// Append the batch to the queue, and start it on a free device.
-	batch.activity, batch.nextInDevice = waitsForDevice, -1
-	if device.lastWaiting < 0 {
-		device.firstWaiting = batchSlot
-	} else {
-		h.batches.at(device.lastWaiting).nextInDevice = batchSlot
-	}
-	device.lastWaiting = batchSlot
+	batch.activity = waitsForDevice
+	h.batches.joinLine(&device.waiting, deviceLine, batchSlot)
 	if !device.busy {
 		h.startNextRun(deviceIndex)
 	}
@@ -300,17 +283,14 @@ func (h *deviceHost) queueRun(batchSlot int32) {
 // and the next one is tried.
 func (h *deviceHost) startNextRun(deviceIndex int32) {
 	device := &h.devices[deviceIndex]
-	batchSlot := device.firstWaiting
+	batchSlot := device.waiting.first
 	if batchSlot < 0 {
 		return
 	}
 	batch := h.batches.at(batchSlot)
 
 	// Take the batch out of the queue. It returns if its network is not there.
-	device.firstWaiting = batch.nextInDevice
-	if device.firstWaiting < 0 {
-		device.lastWaiting = -1
-	}
+	h.batches.leaveLine(&device.waiting, deviceLine, batchSlot)
 	if h.loader != nil && h.loader.lacksNetwork(batchSlot, deviceIndex) {
 		batch.activity = noActivity
 		h.agenda.schedule(h.agenda.now, policy.BatchReturned, batch.serial, agendaEntry{kind: batchReturnedEntry, serial: batch.serial, subject: batchSlot, device: deviceIndex})
@@ -338,21 +318,12 @@ func (h *deviceHost) startRun(batchSlot, deviceIndex int32) {
 	batch.activity = runsOnDevice
 
 	// Tell the service the time since the first request, and how long the device was idle. Its answers may depend on them.
-	// The observers are the service itself, or nil if it does not ask for the figure.
-	if h.tickObserver != nil {
-		h.tickObserver.ObserveTime(h.agenda.now - h.loop.firstArrivalAt)
-	}
-	if h.idleObserver != nil {
-		h.idleObserver.ObserveIdle(h.agenda.now - device.lastRunEnd)
-	}
+	h.service.ObserveStart(h.agenda.now-h.loop.firstArrivalAt, h.agenda.now-device.lastRunEnd)
 
 	// Ask it how long the run takes, and when the policy hears of its end. In runs whose requests have several tasks
 	// (loop.flow), tasks of more than the usual work and missing session states make the run longer.
 	duration := h.service.RunTime(h.batches.hopAt(batchSlot, batch.hopIndex).Stage, batch.size)
-	batch.reportDelay = 0
-	if h.servingTimes != nil {
-		batch.reportDelay = h.servingTimes.ReportDelay()
-	}
+	batch.reportDelay = h.service.ReportDelay()
 	if h.loop.flow != nil {
 		duration = h.loop.flow.batchTime(batchSlot, duration)
 	}
@@ -362,7 +333,7 @@ func (h *deviceHost) startRun(batchSlot, deviceIndex int32) {
 	// such entries have a queue of their own.
 	entry := h.agenda.scheduleInPlace(h.agenda.now+duration, policy.BatchFinished, batch.serial)
 	*entry = agendaEntry{kind: runEndEntry, start: h.agenda.now, serial: batch.serial, subject: batchSlot, device: deviceIndex, epoch: device.faultEpoch, hopIndex: batch.hopIndex}
-	startedEntry := h.agenda.startedBatches.pushSlot()
+	startedEntry := h.agenda.startedBatches.Add()
 	*startedEntry = *entry
 	startedEntry.kind = batchStartedEntry
 }
@@ -465,35 +436,9 @@ func (h *deviceHost) returnPart(batchSlot, device int32) {
 	// freed unless other tasks have yet to read its output.
 	for _, task := range h.batches.members(batchSlot) {
 		h.ledger.locations[task].lastStage, h.ledger.locations[task].device = stage, device
-		requestIsOpen := h.ledger.leaveBatch(task, policy.TaskWaiting)
-		if !requestIsOpen && h.loop.flow != nil {
-			h.ledger.tasks.ReleaseIfUnread(task)
-		}
 	}
-	batch.isLive, batch.activity = false, noActivity
-}
-
-// removeFromQueue takes an aborted batch out of the queue of a device, which is linked through the batches
-// (nextInDevice). The batch must be in it.
-func (h *deviceHost) removeFromQueue(deviceIndex, batchSlot int32) {
-	device := &h.devices[deviceIndex]
-
-	// Find the batch in front.
-	previousSlot := int32(-1)
-	for queuedSlot := device.firstWaiting; queuedSlot != batchSlot; queuedSlot = h.batches.at(queuedSlot).nextInDevice {
-		previousSlot = queuedSlot
-	}
-
-	// Link it with the batch behind.
-	nextSlot := h.batches.at(batchSlot).nextInDevice
-	if previousSlot < 0 {
-		device.firstWaiting = nextSlot
-	} else {
-		h.batches.at(previousSlot).nextInDevice = nextSlot
-	}
-	if nextSlot < 0 {
-		device.lastWaiting = previousSlot
-	}
+	h.loop.endWithoutResult(batchSlot)
+	batch.activity = noActivity
 }
 
 // busyTime returns how long a device ran in the counted time. It implements host.
@@ -506,7 +451,7 @@ func (h *deviceHost) busyTime(deviceIndex int32) time.Duration {
 // on a device.
 func (h *deviceHost) checkIdle() error {
 	for deviceIndex := range h.devices {
-		if device := &h.devices[deviceIndex]; device.busy || device.firstWaiting >= 0 {
+		if device := &h.devices[deviceIndex]; device.busy || device.waiting.first >= 0 {
 			return fmt.Errorf("device %d still works when nothing is left to happen", deviceIndex)
 		}
 		if h.engines != nil {

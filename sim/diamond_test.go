@@ -44,7 +44,7 @@ func runDiamond(t *testing.T, pol policy.Policy, rate float64, length time.Durat
 	res, err := Run(context.Background(), Config{
 		Tables: tab, Policy: pol, Source: src, Duration: length, Faults: faults, Verify: true,
 		Control: &policytest.DiamondControl{}, Truth: &coinTruth{}, instances: newInstances, SearchTime: searchLag,
-		PlaceTime: func(task, device int32) time.Duration { return time.Duration(device) * 200 * time.Microsecond },
+		MoveTime: func(_, _, to int32) time.Duration { return time.Duration(to) * 200 * time.Microsecond },
 	})
 	if err != nil {
 		t.Fatal(err)

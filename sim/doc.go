@@ -55,7 +55,7 @@
 //
 // Around a run: service.go and slowdowns.go (times of work), recorded.go (arrivals of a
 // trace), transfers.go (times between stages), trace.go (Chrome trace), replicate.go
-// (several seeds), budget.go and flowcost.go (the work of simulations), maxload.go (the
+// (several seeds) with pooling.go (their sum), budget.go and flowcost.go (the work of simulations), maxload.go (the
 // highest load of all models), modelloads.go (the highest load of each model).
 //
 // The typical steps: compile the plan (package policies), make its policy (likewise)

@@ -14,9 +14,7 @@ func init() { newTestInstanceHost = newEchoHost }
 // echoHost is the host of instances of the kind echo: every batch on one makes a token per
 // millisecond, eight of them if no truth says otherwise.
 type echoHost struct {
-	loop          *loop
-	agenda        *agenda
-	batches       *batchTable
+	*loop
 	activeSerials []int64         // by batch slot: the serial of its use; 0 if it is not here
 	tokensMade    []int32         // tokens by task, as far as they are kept
 	isDown        []bool          // by device
@@ -32,7 +30,7 @@ const (
 
 // newEchoHost returns the host of the kind echo.
 func newEchoHost(l *loop) host {
-	return &echoHost{loop: l, agenda: &l.agenda, batches: &l.batches, isDown: make([]bool, len(l.tables.Devices)), busyTimes: make([]time.Duration, len(l.tables.Devices))}
+	return &echoHost{loop: l, isDown: make([]bool, len(l.tables.Devices)), busyTimes: make([]time.Duration, len(l.tables.Devices))}
 }
 
 // tokensOf returns the counter of the tokens that a batch's only task has, which stays when the batch is evicted.
@@ -59,7 +57,7 @@ func (h *echoHost) dispatch(batchSlot int32) {
 		h.activeSerials = append(h.activeSerials, 0)
 	}
 	h.activeSerials[batchSlot] = h.batches.at(batchSlot).serial
-	h.agenda.startedBatches.push(h.batchEntry(batchSlot, echoStartedEntry))
+	*h.agenda.startedBatches.Add() = h.batchEntry(batchSlot, echoStartedEntry)
 	h.scheduleToken(batchSlot)
 }
 

@@ -32,28 +32,15 @@ type endingRule interface {
 	addResult(r *Result)
 }
 
-// endings lists the rules beside the direct one. make returns nil if a run is of another
-// kind, pool adds up runs.
-var endings = []struct {
-	make func(l *loop) endingRule
-	pool func(out *Result, results []*Result)
-}{
-	{make: newCascadeEnding, pool: poolCascades},
-	{make: newFlowEnding, pool: func(out *Result, results []*Result) {
-		poolFlows(out, results)
-		poolWork(out, results)
-		poolSessions(out, results)
-		poolGenerated(out, results)
-	}},
-	{make: newTokenEnding, pool: poolTokens},
-}
+// endings lists what makes the rules beside the direct one. It returns nil if a run is of another kind.
+var endings = []func(l *loop) endingRule{newCascadeEnding, newFlowEnding, newTokenEnding}
 
 // endingOf returns the ending rule of a run, which says what the end of a batch means to its requests: that of the
 // first kind of plan that wants the run, or else the direct one, by which a request has one task and is answered when
 // that ends.
 func endingOf(loop *loop) endingRule {
-	for _, candidate := range endings {
-		if rule := candidate.make(loop); rule != nil {
+	for _, newEnding := range endings {
+		if rule := newEnding(loop); rule != nil {
 			return rule
 		}
 	}

@@ -124,14 +124,7 @@ func (f *flowStats) relaxedProblem() *fluidRelaxation {
 		if !node.AlwaysReached || visits[node.Service] > 1 { // several visits would have different windows
 			continue
 		}
-		timeAfter := time.Duration(0)
-		for _, path := range node.Paths {
-			sum := time.Duration(0)
-			for _, nodeIndex := range path {
-				sum += nodeTime[nodeIndex]
-			}
-			timeAfter = max(timeAfter, sum)
-		}
+		timeAfter := node.LongestTime(func(later int32) time.Duration { return nodeTime[later] })
 		service := node.Service
 		relaxed.timeBefore[service], relaxed.timeAfter[service], relaxed.rate[service] = timeBefore[i], timeAfter, f.serviceRates(service)
 	}

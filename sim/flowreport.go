@@ -8,11 +8,11 @@ import (
 	dropping "inferplan/policy/drop"
 )
 
-// setFlow puts the figures of a run of applications into the result and, if there is one, into its report. flow.Bound is
-// the number of requests that any policy could have answered in time, -1 if it is not known.
-func (r *Result) setFlow(flow *FlowResult) {
-	r.Flow = flow
-	if r.Report == nil {
+// reportFlow puts the figures of a run of applications into the report. flow.Bound is the number of requests that any
+// policy could have answered in time, -1 if it is not known.
+func (r *Result) reportFlow() {
+	flow := r.Flow
+	if flow == nil {
 		return
 	}
 	if flow.Bound > 0 {
@@ -154,56 +154,10 @@ func (f *FlowResult) overloadReport() *formats.FlowOverload {
 	return report
 }
 
-// poolFlows puts the sums of the figures of applications over several runs into the pooled result. Without such
-// figures it does nothing. Changes of the order are those of the first run, because they have no sum.
-func poolFlows(pooled *Result, results []*Result) {
-	if results[0].Flow == nil {
-		return
-	}
-	total := &FlowResult{Modules: make([]FlowModule, len(results[0].Flow.Modules))}
-	if results[0].Flow.DropStats != nil {
-		total.DropStats = dropping.NewRunStatistics(len(total.Modules))
-		total.DropStats.OrderChanges = results[0].Flow.DropStats.OrderChanges
-	}
-	for _, r := range results {
-		total.addRun(r.Flow)
-	}
-	pooled.setFlow(total)
-}
-
-// addRun adds the figures of another run of the same plan. A bound that is not known in one run (below 0) is not known for all.
-func (f *FlowResult) addRun(other *FlowResult) {
-	f.Requests, f.Good, f.Late, f.Dropped = f.Requests+other.Requests, f.Good+other.Good, f.Late+other.Late, f.Dropped+other.Dropped
-	f.DeviceTime += other.DeviceTime
-	if f.Bound < 0 || other.Bound < 0 {
-		f.Bound = -1
-	} else {
-		f.Bound += other.Bound
-	}
-	for i := range other.Modules {
-		f.Modules[i].addRun(&other.Modules[i])
-		if f.DropStats != nil && other.DropStats != nil {
-			f.DropStats.Add(i, other.DropStats)
-		}
-	}
-	for second, figures := range other.Seconds {
-		if second == len(f.Seconds) {
-			f.Seconds = append(f.Seconds, FlowSecond{})
-		}
-		total := &f.Seconds[second]
-		total.Arrived, total.Good, total.Bound, total.Capacity = total.Arrived+figures.Arrived, total.Good+figures.Good, total.Bound+figures.Bound, total.Capacity+figures.Capacity
-	}
-}
-
-// addRun adds the figures of the same module in another run. The numbers of workers by second are those of the latest run.
-func (m *FlowModule) addRun(other *FlowModule) {
-	m.Name, m.Workers = other.Name, other.Workers
-	m.Requests, m.Dropped, m.EndedTasks = m.Requests+other.Requests, m.Dropped+other.Dropped, m.EndedTasks+other.EndedTasks
-	m.RunTime, m.InvalidTime, m.ConsumedSLO = m.RunTime+other.RunTime, m.InvalidTime+other.InvalidTime, m.ConsumedSLO+other.ConsumedSLO
-	for len(m.BatchesBySize) < len(other.BatchesBySize) {
+// countBatches counts so many batches of a size.
+func (m *FlowModule) countBatches(size int, count int64) {
+	for len(m.BatchesBySize) <= size {
 		m.BatchesBySize = append(m.BatchesBySize, 0)
 	}
-	for size, batchCount := range other.BatchesBySize {
-		m.BatchesBySize[size] += batchCount
-	}
+	m.BatchesBySize[size] += count
 }

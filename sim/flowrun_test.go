@@ -54,7 +54,6 @@ type lateService struct {
 func (s *lateService) ReportDelay() time.Duration {
 	return time.Duration(s.rng.IntN(3)) * 5 * time.Millisecond
 }
-func (*lateService) LoadTime(int32) (time.Duration, bool) { return 0, false }
 
 // What a run ends comes when the policy hears of it. Its device has nothing to do
 // meanwhile, unless more waits there.

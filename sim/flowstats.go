@@ -18,7 +18,7 @@ type FlowResult struct {
 	Requests, Good, Late, Dropped int64
 	// Bound is an upper bound on the requests that any policy could have answered in time
 	// (flowbound.go). It is -1 if it is unknown.
-	Bound int64
+	Bound int64 `runs:"known"`
 	// DeviceTime is the sum over the workers of the time from the decision for a worker to
 	// its removal.
 	DeviceTime time.Duration
@@ -35,7 +35,7 @@ type FlowModule struct {
 	ConsumedSLO   float64       // sum over the ended tasks of (end - arrival) / SLO
 	EndedTasks    int64
 	BatchesBySize []int64 // number of batches, by size
-	Workers       []int32 // number of workers at the end of every second
+	Workers       []int32 `runs:"latest"` // number of workers at the end of every second
 }
 
 // FlowSecond holds the figures of the requests that arrived within a second.
@@ -118,10 +118,7 @@ func (f *flowStats) secondOf(instant time.Duration) *FlowSecond {
 // request's SLO that has passed by now.
 func (f *flowStats) addBatch(service int32, duration time.Duration, members []int32) {
 	module := &f.totals.Modules[service]
-	for len(module.BatchesBySize) <= len(members) {
-		module.BatchesBySize = append(module.BatchesBySize, 0)
-	}
-	module.BatchesBySize[len(members)]++
+	module.countBatches(len(members), 1)
 	module.RunTime += duration
 
 	// Divide the time among the tasks.
@@ -269,7 +266,7 @@ func (f *flowStats) addResult(result *Result) {
 	for second := range f.totals.Seconds {
 		f.totals.Seconds[second].Capacity = f.capacityIn(second)
 	}
-	result.setFlow(&f.totals)
+	result.Flow = &f.totals
 }
 
 // capacityIn returns how many requests per second the workers that are present in a second of the run can serve: the

@@ -26,15 +26,11 @@ func (f *flowEnding) batchTime(batchSlot int32, runTime time.Duration) time.Dura
 	return runTime
 }
 
-// bringTime returns how long it takes from now until the inputs of a placed task are at a device. If the run's
-// configuration has a PlaceTime, that is the time for the task as a whole. Otherwise MoveTime, if it has one, is the time
-// of each input: inputs move in parallel, each from the later of when it was ready and when the task was placed. Without
-// either it returns 0. An input of -1 is the client's, and is everywhere.
+// bringTime returns how long it takes from now until the inputs of a placed task are at a device. MoveTime of the run's
+// configuration is the time of each input: inputs move in parallel, each from the later of when it was ready and when the
+// task was placed. Without it bringTime returns 0. An input of -1 is the client's, and is everywhere.
 func (f *flowEnding) bringTime(task, device int32) time.Duration {
 	loop := f.loop
-	if loop.cfg.PlaceTime != nil {
-		return loop.cfg.PlaceTime(task, device)
-	}
 	if loop.cfg.MoveTime == nil {
 		return 0
 	}

@@ -12,10 +12,10 @@ type WorkResult struct {
 	Services    []FlowModule
 	Loads       int64
 	CountedTime time.Duration // of each device
-	Devices     int
+	Devices     int           `runs:"first"`
 
-	// Sums over the devices. overlapTime is part of both others.
-	runTime, loadTime, overlapTime time.Duration
+	// Sums over the devices. OverlapTime is part of both others.
+	RunTime, LoadTime, OverlapTime time.Duration
 }
 
 // workflowStats collects the WorkResult of a run.
@@ -49,10 +49,7 @@ func newWorkflowStats(loop *loop) *workflowStats {
 // started in the counted time (after the warm-up).
 func (w *workflowStats) addBatch(service, device int32, start, end time.Duration, size int) {
 	if figures := &w.totals.Services[service]; w.countedSpan.contains(start) {
-		for len(figures.BatchesBySize) <= size {
-			figures.BatchesBySize = append(figures.BatchesBySize, 0)
-		}
-		figures.BatchesBySize[size]++
+		figures.countBatches(size, 1)
 		figures.RunTime += end - start
 	}
 	w.addRunTime(device, start, end)
@@ -63,13 +60,13 @@ func (w *workflowStats) addBatch(service, device int32, start, end time.Duration
 // (loadStart of 0 or more) overlaps from its start on.
 func (w *workflowStats) addRunTime(device int32, start, end time.Duration) {
 	runSpan := w.countedSpan.intersect(timeSpan{start, end})
-	w.totals.runTime += runSpan.length()
+	w.totals.RunTime += runSpan.length()
 	for _, load := range w.endedLoads[device] {
-		w.totals.overlapTime += runSpan.overlap(load)
+		w.totals.OverlapTime += runSpan.overlap(load)
 	}
 	w.endedLoads[device] = w.endedLoads[device][:0]
 	if loadBegan := w.loadStart[device]; loadBegan >= 0 {
-		w.totals.overlapTime += runSpan.overlap(timeSpan{loadBegan, end})
+		w.totals.OverlapTime += runSpan.overlap(timeSpan{loadBegan, end})
 	}
 }
 
@@ -86,7 +83,7 @@ func (w *workflowStats) loadEnded(device int32, start time.Duration) {
 	if w.countedSpan.contains(start) {
 		w.totals.Loads++
 	}
-	w.totals.loadTime += loadSpan.length()
+	w.totals.LoadTime += loadSpan.length()
 	w.loadStart[device] = -1
 	w.endedLoads[device] = append(w.endedLoads[device], loadSpan)
 }
@@ -97,14 +94,14 @@ func (w *workflowStats) countTask(service int32) { w.totals.Services[service].Re
 // addResult puts what devices did into the result, at the end of the run.
 func (w *workflowStats) addResult(r *Result) {
 	w.totals.CountedTime = w.countedSpan.overlap(timeSpan{0, w.loop.agenda.now})
-	r.setWork(&w.totals)
+	r.Work = &w.totals
 }
 
-// setWork puts into the result and its report what devices did: the services with their batches, the number of
+// reportWork puts into the report what devices did: the services with their batches, the number of
 // loads, and the shares of time in which devices ran, loaded, did both or nothing.
-func (r *Result) setWork(work *WorkResult) {
-	r.Work = work
-	if r.Report == nil {
+func (r *Result) reportWork() {
+	work := r.Work
+	if work == nil {
 		return
 	}
 
@@ -124,8 +121,8 @@ func (r *Result) setWork(work *WorkResult) {
 	if work.CountedTime > 0 {
 		report.LoadsPerMinute = float64(work.Loads) / work.CountedTime.Minutes()
 		deviceTime := float64(work.CountedTime) * float64(work.Devices)
-		overlap := float64(work.overlapTime) / deviceTime
-		shares := &formats.DeviceTime{Running: float64(work.runTime)/deviceTime - overlap, Loading: float64(work.loadTime)/deviceTime - overlap, RunningAndLoading: overlap}
+		overlap := float64(work.OverlapTime) / deviceTime
+		shares := &formats.DeviceTime{Running: float64(work.RunTime)/deviceTime - overlap, Loading: float64(work.LoadTime)/deviceTime - overlap, RunningAndLoading: overlap}
 		shares.Idle = max(0, 1-shares.Running-shares.Loading-overlap)
 		r.Report.DeviceTime = shares
 	}
@@ -133,23 +130,6 @@ func (r *Result) setWork(work *WorkResult) {
 		report.Batch = float64(tasks) / float64(batches)
 	}
 	r.Report.Workflow = report
-}
-
-// poolWork puts the sums of what devices did over several runs into the pooled result. Without such figures it does nothing.
-func poolWork(pooled *Result, results []*Result) {
-	if results[0].Work == nil {
-		return
-	}
-	total := &WorkResult{Services: make([]FlowModule, len(results[0].Work.Services)), Devices: results[0].Work.Devices}
-	for _, r := range results {
-		work := r.Work
-		total.Loads, total.CountedTime = total.Loads+work.Loads, total.CountedTime+work.CountedTime
-		total.runTime, total.loadTime, total.overlapTime = total.runTime+work.runTime, total.loadTime+work.loadTime, total.overlapTime+work.overlapTime
-		for i := range work.Services {
-			total.Services[i].addRun(&work.Services[i])
-		}
-	}
-	pooled.setWork(total)
 }
 
 // addWorkflowParts adds to the configuration of a run of workflows what they need beside the tables: the times of

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"time"
 
 	"inferplan/formats/arrivals"
 	"inferplan/policy"
@@ -50,11 +49,10 @@ func (g *GearResult) GearShares() []float64 {
 	return shares
 }
 
-// setGears puts the figures of cascades into the result and, if there is one, the accuracy into its report.
-func (r *Result) setGears(figures GearResult) {
-	r.Gears = &figures
-	if figures.Answered > 0 && r.Report != nil {
-		accuracy := figures.Accuracy()
+// reportGears puts the accuracy of cascades into the report.
+func (r *Result) reportGears() {
+	if r.Gears != nil && r.Gears.Answered > 0 {
+		accuracy := r.Gears.Accuracy()
 		r.Report.Accuracy = &accuracy
 	}
 }
@@ -63,10 +61,18 @@ func (r *Result) setGears(figures GearResult) {
 // answers no request: the policy is told the level of each answer (how certain the model is), and completes the
 // request or sends it on.
 type cascadeEnding struct {
-	recordTruth
-	loop   *loop
-	gear   int32 // the gear that is in force
-	totals GearResult
+	loop    *loop
+	records *gear.SampleRecords // request i of the run carries sample i modulo their number
+	samples []requestSample     // by request
+	count   int64               // requests so far
+	gear    int32               // the gear that is in force
+	totals  GearResult
+}
+
+// requestSample is the sample that a request carries.
+type requestSample struct {
+	index      int32
+	answeredBy int32 // pipeline that answered last, or -1
 }
 
 // newCascadeEnding returns the ending rule of a gear plan (cascades of models), which says what happens to a request
@@ -77,7 +83,7 @@ func newCascadeEnding(loop *loop) endingRule {
 	if tables == nil {
 		return nil
 	}
-	ending := &cascadeEnding{loop: loop, recordTruth: recordTruth{records: &tables.Records, samples: make([]requestSample, 0, typicalOpenRequests)}, totals: GearResult{RequestsByGear: make([]int64, len(tables.Gears))}}
+	ending := &cascadeEnding{loop: loop, records: &tables.Records, samples: make([]requestSample, 0, typicalOpenRequests), totals: GearResult{RequestsByGear: make([]int64, len(tables.Gears))}}
 	loop.truth = ending
 	return ending
 }
@@ -132,67 +138,25 @@ func (c *cascadeEnding) switchMode(gearIndex int32) error {
 	return nil
 }
 
-// Arrive counts a request that arrives for the gear in force, and gives it the next recorded sample. It implements Truth.
-func (c *cascadeEnding) Arrive(req int32, r *arrivals.Request) {
+// Arrive counts a request that arrives for the gear in force, and gives it the next recorded sample, in a ring. Its level
+// and correctness at each model are known from then on. It implements Truth.
+func (c *cascadeEnding) Arrive(req int32, _ *arrivals.Request) {
 	c.totals.RequestsByGear[c.gear]++
-	c.recordTruth.Arrive(req, r)
-}
-
-// addResult puts the answers, switches and requests by gear into the result, at the end of the run. It implements endingRule.
-func (c *cascadeEnding) addResult(r *Result) { r.setGears(c.totals) }
-
-// poolCascades puts the sums of the figures of cascades (answers, right answers, switches of gears) over several runs
-// into the pooled result. Without such figures it does nothing.
-func poolCascades(pooled *Result, results []*Result) {
-	if results[0].Gears == nil {
-		return
+	for int(req) >= len(c.samples) {
+		c.samples = append(c.samples, requestSample{})
 	}
-	total := GearResult{RequestsByGear: make([]int64, len(results[0].Gears.RequestsByGear))}
-	for _, result := range results {
-		total.Answered += result.Gears.Answered
-		total.Correct += result.Gears.Correct
-		total.Switches += result.Gears.Switches
-		for gearIndex, requests := range result.Gears.RequestsByGear {
-			total.RequestsByGear[gearIndex] += requests
-		}
-	}
-	pooled.setGears(total)
-}
-
-// recordTruth is the truth of gear plans: request i of the run carries recorded sample i modulo the number of samples.
-type recordTruth struct {
-	records *gear.SampleRecords
-	samples []requestSample // by request
-	count   int64           // requests so far
-}
-
-// requestSample is the sample that a request carries.
-type requestSample struct {
-	index      int32
-	answeredBy int32 // pipeline that answered last, or -1
-}
-
-// Arrive gives a request that arrives the next recorded sample, in a ring. Its level and correctness at each model
-// are known from then on. It implements Truth.
-func (r *recordTruth) Arrive(req int32, _ *arrivals.Request) {
-	for int(req) >= len(r.samples) {
-		r.samples = append(r.samples, requestSample{})
-	}
-	r.samples[req] = requestSample{int32(r.count % int64(r.records.Samples)), -1}
-	r.count++
+	c.samples[req] = requestSample{int32(c.count % int64(c.records.Samples)), -1}
+	c.count++
 }
 
 // Outcome returns no branch, and the level (how certain the model is) that was recorded for the request's sample at a
 // pipeline. It implements Truth.
-func (r *recordTruth) Outcome(req, _, pipeline int32) (policy.Outcome, int64) {
-	return policy.Outcome{}, int64(r.records.Levels[pipeline][r.samples[req].index])
+func (c *cascadeEnding) Outcome(req, _, pipeline int32) (policy.Outcome, int64) {
+	return policy.Outcome{}, int64(c.records.Levels[pipeline][c.samples[req].index])
 }
 
 // Tokens returns 0: cascades have no tokens. It implements Truth.
-func (r *recordTruth) Tokens(int32) int32 { return 0 }
+func (c *cascadeEnding) Tokens(int32) int32 { return 0 }
 
-// CompletedFunc is called with every answered request.
-type CompletedFunc func(arrivedAt, answeredAt time.Duration)
-
-// JudgedFunc is called with every answer and whether it is late.
-type JudgedFunc func(model int32, arrivedAt, answeredAt time.Duration, isLate bool)
+// addResult puts the answers, switches and requests by gear into the result, at the end of the run. It implements endingRule.
+func (c *cascadeEnding) addResult(r *Result) { r.Gears = &c.totals }

@@ -1,14 +1,10 @@
 package sim
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	"inferplan/formats"
-	"inferplan/formats/document"
-	"inferplan/formats/report"
 	flows "inferplan/policy/flow"
 )
 
@@ -29,8 +25,8 @@ type GeneratedModel struct {
 	SequenceTime  time.Duration // sum over its iterations of their time multiplied by the sequences in them
 	MadeTokens    int64         // tokens that were generated, in the whole run
 	Preempted     int64         // sequences that left for lack of KV memory, in the whole run
-	PeakKV        int64         // most tokens of KV memory in use on a device, in the whole run
-	KV            int64         // tokens of KV memory of a device, the most of all kinds
+	PeakKV        int64         `runs:"max"`    // most tokens of KV memory in use on a device, in the whole run
+	KV            int64         `runs:"latest"` // tokens of KV memory of a device, the most of all kinds
 }
 
 // GeneratedSegment is the outcome of a workflow step that uses a language model.
@@ -153,14 +149,14 @@ func (stats *generationStats) engineStopped(engine *llmEngine, device int32) {
 // addResult puts the figures of language models into the result, at the end of the run.
 func (stats *generationStats) addResult(r *Result) {
 	stats.totals.CountedTime = stats.countedSpan.overlap(timeSpan{0, stats.loop.agenda.now})
-	r.setGenerated(&stats.totals)
+	r.Generation = &stats.totals
 }
 
-// setGenerated puts the figures of language models into the result and, if it has one of workflows, its report: one
-// entry per model, and one per step with the times to the first token (TTFT) and per token (TPOT).
-func (r *Result) setGenerated(generation *GenerationResult) {
-	r.Generation = generation
-	if r.Report == nil || r.Report.Workflow == nil {
+// reportGenerated puts the figures of language models into the report of workflows: one entry per model, and one per
+// step with the times to the first token (TTFT) and per token (TPOT).
+func (r *Result) reportGenerated() {
+	generation := r.Generation
+	if generation == nil || r.Report.Workflow == nil {
 		return
 	}
 
@@ -178,45 +174,12 @@ func (r *Result) setGenerated(generation *GenerationResult) {
 	}
 	for i := range generation.Segments {
 		segment := &generation.Segments[i]
-		percentile := func(list []time.Duration, share float64) document.Micros {
-			slices.Sort(list)
-			return document.Micros(report.Percentile(list, share))
-		}
 		workflow.Segments = append(workflow.Segments, formats.SegmentReport{Application: segment.Application, Segment: segment.Segment, Module: segment.Module, Model: segment.Model, Sequences: int64(len(segment.TTFT)),
-			TTFTP50US: percentile(segment.TTFT, .5), TTFTP99US: percentile(segment.TTFT, .99), TPOTP50US: percentile(segment.TPOT, .5), TPOTP99US: percentile(segment.TPOT, .99)})
+			TTFTP50US: percentileOf(segment.TTFT, .5), TTFTP99US: percentileOf(segment.TTFT, .99), TPOTP50US: percentileOf(segment.TPOT, .5), TPOTP99US: percentileOf(segment.TPOT, .99)})
 	}
 }
 
 // MeanSequences returns the number of sequences in an iteration, averaged over the iterations' time.
 func (m *GeneratedModel) MeanSequences() float64 {
 	return float64(m.SequenceTime) / float64(max(1, m.IterationTime))
-}
-
-// poolGenerated puts the sums of the figures of language models over several runs into the pooled result. Latencies
-// are joined, so that percentiles are over all runs. Without such figures it does nothing.
-func poolGenerated(pooled *Result, results []*Result) {
-	if results[0].Generation == nil {
-		return
-	}
-	total := &GenerationResult{Models: make([]GeneratedModel, len(results[0].Generation.Models)), Segments: make([]GeneratedSegment, len(results[0].Generation.Segments))}
-	for _, result := range results {
-		total.CountedTime += result.Generation.CountedTime
-
-		// Sum the figures of the models, and join the latencies of the steps.
-		for i := range result.Generation.Models {
-			sum, model := &total.Models[i], &result.Generation.Models[i]
-			sum.Name, sum.KV, sum.PeakKV = model.Name, model.KV, max(sum.PeakKV, model.PeakKV)
-			sum.Sequences, sum.AnswerTokens, sum.Preempted = sum.Sequences+model.Sequences, sum.AnswerTokens+model.AnswerTokens, sum.Preempted+model.Preempted
-			sum.MadeTokens += model.MadeTokens
-			sum.IterationTime, sum.SequenceTime = sum.IterationTime+model.IterationTime, sum.SequenceTime+model.SequenceTime
-		}
-		for i := range result.Generation.Segments {
-			sum, segment := &total.Segments[i], &result.Generation.Segments[i]
-			joined := *segment
-			joined.Model = cmp.Or(segment.Model, sum.Model) // a run in which no sequence of the step ended has no name
-			joined.TTFT, joined.TPOT = append(sum.TTFT, segment.TTFT...), append(sum.TPOT, segment.TPOT...)
-			*sum = joined
-		}
-	}
-	pooled.setGenerated(total)
 }

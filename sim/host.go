@@ -105,24 +105,64 @@ func (e *agendaEntry) change() int32 { return e.detail }
 // batchState is a batch that the policy has dispatched, in its slot. A hop is a stage on a device. The fields after
 // isLive belong to the host that executes it.
 type batchState struct {
-	serial         int64 // number of the batch among all of the run, which tells it from earlier ones of its slot
-	model          int32
-	service        int32
-	pipeline       int32
-	size           int32
-	stages         int32 // number of stages of its pipeline
-	numHops        int16
-	hopIndex       int16 // index of the current hop
-	firstStage     int16 // stage of its first hop within the pipeline; earlier stages ran in another batch
-	isLive         bool
-	activity       batchActivity // what it does now
-	sourceDevice   int32         // device that holds its tensors, if firstStage > 0
-	readyAt        time.Duration // when its tensors were ready to cross to its hop
-	reportDelay    time.Duration // time from the end of its run until the policy hears of it
-	nextInDevice   int32         // next batch in the device's queue
-	nextInUplink   int32         // next batches in the links' queues
-	nextInDownlink int32
-	tag            int32 // tag of the dispatch; for an instance it is the priority
+	serial       int64 // number of the batch among all of the run, which tells it from earlier ones of its slot
+	model        int32
+	service      int32
+	pipeline     int32
+	size         int32
+	stages       int32 // number of stages of its pipeline
+	numHops      int16
+	hopIndex     int16 // index of the current hop
+	firstStage   int16 // stage of its first hop within the pipeline; earlier stages ran in another batch
+	isLive       bool
+	activity     batchActivity // what it does now
+	sourceDevice int32         // device that holds its tensors, if firstStage > 0
+	readyAt      time.Duration // when its tensors were ready to cross to its hop
+	reportDelay  time.Duration // time from the end of its run until the policy hears of it
+	nextInLine   [3]int32      // next batches in the lines of its links and of its device, by kind of line
+	tag          int32         // tag of the dispatch; for an instance it is the priority
+}
+
+// batchLine is the queue of a device or a link: the slots of the first and the last batch that wait there, or -1. It is
+// linked through the batches (nextInLine), which may be in a line of each kind at once.
+type batchLine struct{ first, last int32 }
+
+// Kinds of lines.
+const (
+	uplinkLine = iota
+	downlinkLine
+	deviceLine
+)
+
+// joinLine puts a batch at the end of a line of a kind.
+func (table *batchTable) joinLine(line *batchLine, kind int, batchSlot int32) {
+	table.at(batchSlot).nextInLine[kind] = -1
+	if line.last < 0 {
+		line.first = batchSlot
+	} else {
+		table.at(line.last).nextInLine[kind] = batchSlot
+	}
+	line.last = batchSlot
+}
+
+// leaveLine takes a batch out of the line of a kind that it is in.
+func (table *batchTable) leaveLine(line *batchLine, kind int, batchSlot int32) {
+	// Find the batch in front.
+	previousSlot := int32(-1)
+	for queuedSlot := line.first; queuedSlot != batchSlot; queuedSlot = table.at(queuedSlot).nextInLine[kind] {
+		previousSlot = queuedSlot
+	}
+
+	// Link it with the batch behind.
+	nextSlot := table.at(batchSlot).nextInLine[kind]
+	if previousSlot < 0 {
+		line.first = nextSlot
+	} else {
+		table.at(previousSlot).nextInLine[kind] = nextSlot
+	}
+	if nextSlot < 0 {
+		line.last = previousSlot
+	}
 }
 
 // batchTable holds the batches that are under way, with their hops (stages on devices) and tasks, by slot: the number

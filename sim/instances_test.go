@@ -62,7 +62,7 @@ func (h *testInstances) startIteration(d int32) {
 		slot := in.waiting[0]
 		in.waiting = in.waiting[1:]
 		in.running = append(in.running, slot)
-		h.agenda.startedBatches.push(agendaEntry{kind: batchStartedEntry, host: instanceHost, serial: h.batches.at(slot).serial, subject: slot, device: d, start: h.agenda.now})
+		*h.agenda.startedBatches.Add() = agendaEntry{kind: batchStartedEntry, host: instanceHost, serial: h.batches.at(slot).serial, subject: slot, device: d, start: h.agenda.now}
 	}
 	if in.busy = len(in.running) > 0; !in.busy {
 		return

@@ -6,29 +6,25 @@ import (
 	"inferplan/policy"
 )
 
-// link is one direction of a node's NIC. It carries one transfer at a time. Its queue is linked through the batches
-// (nextInUplink, nextInDownlink).
+// link is one direction of a node's NIC. It carries one transfer at a time. Batches whose transfers wait are in its line.
 type link struct {
-	firstWaiting, lastWaiting int32 // slots of the first and the last batch whose transfer waits, or -1
-	busy                      bool
+	waiting batchLine
+	busy    bool
 }
 
 // linkNetwork carries the tensors of batches between the devices of deviceHost, over the nodes' uplinks and downlinks.
 type linkNetwork struct {
+	*loop
 	host          *deviceHost // takes the batches that have arrived
-	loop          *loop
-	agenda        *agenda
-	batches       *batchTable
-	tables        *policy.Tables
-	links         []link // by index in Tables.Links
+	links         []link      // by index in Tables.Links
 	transferTimes transferTimes
 }
 
 // newLinkNetwork returns the links of a run, free and with empty queues.
 func newLinkNetwork(host *deviceHost) *linkNetwork {
-	network := &linkNetwork{host: host, loop: host.loop, agenda: host.agenda, batches: host.batches, tables: host.tables, links: make([]link, len(host.tables.Links))}
+	network := &linkNetwork{loop: host.loop, host: host, links: make([]link, len(host.tables.Links))}
 	for i := range network.links {
-		network.links[i] = link{firstWaiting: -1, lastWaiting: -1}
+		network.links[i] = link{waiting: batchLine{-1, -1}}
 	}
 	return network
 }
@@ -48,30 +44,24 @@ func (network *linkNetwork) queueTransfer(batchSlot int32) {
 		if duration := network.transferTime(batchSlot); duration > 0 {
 			network.agenda.schedule(network.agenda.now+duration, policy.TransferFinished, batch.serial, entry)
 		} else {
-			network.agenda.endedTransfers.push(entry)
+			*network.agenda.endedTransfers.Add() = entry
 		}
 		return
 	}
 
 	// Append the batch to the queues of both links.
-	batch.activity, batch.nextInUplink, batch.nextInDownlink = waitsForLinks, -1, -1
-	if link := hop.Uplink; link >= 0 {
-		if last := network.links[link].lastWaiting; last >= 0 {
-			network.batches.at(last).nextInUplink = batchSlot
-		} else {
-			network.links[link].firstWaiting = batchSlot
+	batch.activity = waitsForLinks
+	for kind, link := range linksOf(hop) {
+		if link >= 0 {
+			network.batches.joinLine(&network.links[link].waiting, kind, batchSlot)
 		}
-		network.links[link].lastWaiting = batchSlot
-	}
-	if link := hop.Downlink; link >= 0 {
-		if last := network.links[link].lastWaiting; last >= 0 {
-			network.batches.at(last).nextInDownlink = batchSlot
-		} else {
-			network.links[link].firstWaiting = batchSlot
-		}
-		network.links[link].lastWaiting = batchSlot
 	}
 	network.startTransfer(batchSlot)
+}
+
+// linksOf returns the links of the transfer to a hop, by kind of line (uplinkLine, downlinkLine), or -1 for none.
+func linksOf(hop *policy.Hop) [2]int32 {
+	return [2]int32{uplinkLine: hop.Uplink, downlinkLine: hop.Downlink}
 }
 
 // transferTime returns how long the transfer of a batch to its current hop takes: as the service says, which is given
@@ -107,11 +97,11 @@ func (network *linkNetwork) startTransfer(batchSlot int32) {
 	}
 
 	// Occupy both links until the transfer ends.
-	if link := hop.Uplink; link >= 0 {
-		network.occupyLink(link, batch.nextInUplink)
-	}
-	if link := hop.Downlink; link >= 0 {
-		network.occupyLink(link, batch.nextInDownlink)
+	for kind, link := range linksOf(hop) {
+		if link >= 0 {
+			network.links[link].busy = true
+			network.batches.leaveLine(&network.links[link].waiting, kind, batchSlot)
+		}
 	}
 	batch.activity = crossesLinks
 
@@ -123,17 +113,7 @@ func (network *linkNetwork) startTransfer(batchSlot int32) {
 // isFirstAtLink reports whether a link is free and a batch is the first in its queue. Link -1 stands for none, and
 // always allows the transfer.
 func (network *linkNetwork) isFirstAtLink(link, batchSlot int32) bool {
-	return link < 0 || !network.links[link].busy && network.links[link].firstWaiting == batchSlot
-}
-
-// occupyLink makes a link busy with the transfer of the first batch in its queue. next is the slot of the batch
-// behind it, or -1 if there is none.
-func (network *linkNetwork) occupyLink(linkIndex, next int32) {
-	link := &network.links[linkIndex]
-	link.busy, link.firstWaiting = true, next
-	if next < 0 {
-		link.lastWaiting = -1
-	}
+	return link < 0 || !network.links[link].busy && network.links[link].waiting.first == batchSlot
 }
 
 // finishTransfer is called when a transfer ends: it frees the links, queues the batch at its device, starts the
@@ -160,12 +140,7 @@ func (network *linkNetwork) finishTransfer(entry *agendaEntry) {
 	}
 
 	// Start the next transfers of the links, then tell the policy.
-	if entry.uplink() >= 0 {
-		network.startTransfer(network.links[entry.uplink()].firstWaiting)
-	}
-	if entry.downlink >= 0 {
-		network.startTransfer(network.links[entry.downlink].firstWaiting)
-	}
+	network.startWaiting([2]int32{entry.uplink(), entry.downlink})
 	if isUnderWay {
 		ev := network.loop.beginBatchEvent(policy.TransferFinished, entry.batchSlot(), network.batches.hopAt(entry.batchSlot(), entry.hopIndex).Device)
 		ev.Hop, ev.Start, ev.End = batch.firstStage+entry.hopIndex, entry.start, network.agenda.now
@@ -173,45 +148,24 @@ func (network *linkNetwork) finishTransfer(entry *agendaEntry) {
 	}
 }
 
-// removeBatch takes an aborted batch, whose transfer has not started, out of the queues of its links, and starts the
-// transfers that it kept waiting.
-func (network *linkNetwork) removeBatch(batchSlot int32) {
-	batch := network.batches.at(batchSlot)
-	hop := network.batches.hopAt(batchSlot, batch.hopIndex)
-
-	// Each kind of link links its queue through another field of the batches.
-	network.removeFromQueue(hop.Uplink, batchSlot, func(batch *batchState) *int32 { return &batch.nextInUplink })
-	network.removeFromQueue(hop.Downlink, batchSlot, func(batch *batchState) *int32 { return &batch.nextInDownlink })
-	for _, link := range [2]int32{hop.Uplink, hop.Downlink} {
+// startWaiting starts the first transfers that wait for the links in a list, which has -1 for none.
+func (network *linkNetwork) startWaiting(links [2]int32) {
+	for _, link := range links {
 		if link >= 0 {
-			network.startTransfer(network.links[link].firstWaiting)
+			network.startTransfer(network.links[link].waiting.first)
 		}
 	}
 }
 
-// removeFromQueue takes a batch out of a link's queue, which is linked through the batches. nextOf returns the field
-// of a batch that names the next one there: a batch is in the queues of an uplink and of a downlink at once. For link
-// -1 nothing happens.
-func (network *linkNetwork) removeFromQueue(linkIndex, batchSlot int32, nextOf func(*batchState) *int32) {
-	if linkIndex < 0 {
-		return
+// removeBatch takes an aborted batch, whose transfer has not started, out of the queues of its links, and starts the
+// transfers that it kept waiting.
+func (network *linkNetwork) removeBatch(batchSlot int32) {
+	batch := network.batches.at(batchSlot)
+	links := linksOf(network.batches.hopAt(batchSlot, batch.hopIndex))
+	for kind, link := range links {
+		if link >= 0 {
+			network.batches.leaveLine(&network.links[link].waiting, kind, batchSlot)
+		}
 	}
-	link := &network.links[linkIndex]
-
-	// Find the batch in front.
-	previousSlot := int32(-1)
-	for queuedSlot := link.firstWaiting; queuedSlot != batchSlot; queuedSlot = *nextOf(network.batches.at(queuedSlot)) {
-		previousSlot = queuedSlot
-	}
-
-	// Link it with the batch behind.
-	nextSlot := *nextOf(network.batches.at(batchSlot))
-	if previousSlot < 0 {
-		link.firstWaiting = nextSlot
-	} else {
-		*nextOf(network.batches.at(previousSlot)) = nextSlot
-	}
-	if nextSlot < 0 {
-		link.lastWaiting = previousSlot
-	}
+	network.startWaiting(links)
 }

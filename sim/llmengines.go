@@ -14,11 +14,8 @@ import (
 // next iteration, as long as nothing else waits for the device. A waiting batch begins when
 // the last sequence has ended.
 type llmEngines struct {
+	*loop
 	host      *deviceHost
-	loop      *loop
-	agenda    *agenda
-	batches   *batchTable
-	tables    *policy.Tables
 	workflows *flows.WorkflowTables
 	engines   []llmEngine // by device
 	stats     *generationStats
@@ -40,10 +37,7 @@ func newLLMEngines(host *deviceHost) *llmEngines {
 	if workflows == nil || len(workflows.LanguageModels) == 0 {
 		return nil
 	}
-	engines := &llmEngines{
-		host: host, loop: host.loop, agenda: host.agenda, batches: host.batches, tables: host.tables,
-		workflows: workflows, engines: make([]llmEngine, len(host.devices)),
-	}
+	engines := &llmEngines{loop: host.loop, host: host, workflows: workflows, engines: make([]llmEngine, len(host.devices))}
 	for deviceIndex := range engines.engines {
 		engines.engines[deviceIndex].service = -1
 	}
@@ -55,7 +49,7 @@ func newLLMEngines(host *deviceHost) *llmEngines {
 // answer to it) to the language model that runs there, and returns true. It returns false if another model or none runs
 // there, or if batches wait for the device, which must have their turn.
 func (engines *llmEngines) tryJoin(batchSlot, deviceIndex int32) bool {
-	runningService, batchesWait := engines.engines[deviceIndex].service, engines.host.devices[deviceIndex].firstWaiting >= 0
+	runningService, batchesWait := engines.engines[deviceIndex].service, engines.host.devices[deviceIndex].waiting.first >= 0
 	if runningService < 0 || runningService != engines.batches.at(batchSlot).service || batchesWait {
 		return false
 	}
@@ -85,9 +79,9 @@ func (engines *llmEngines) startModel(batchSlot, deviceIndex int32) bool {
 
 	// Take the batch, and those of the same model that are next in the queue.
 	engines.addSequence(batchSlot, deviceIndex)
-	for device.firstWaiting >= 0 && engines.batches.at(device.firstWaiting).service == engine.service {
-		nextSlot := device.firstWaiting
-		engines.host.removeFromQueue(deviceIndex, nextSlot)
+	for device.waiting.first >= 0 && engines.batches.at(device.waiting.first).service == engine.service {
+		nextSlot := device.waiting.first
+		engines.batches.leaveLine(&device.waiting, deviceLine, nextSlot)
 		engines.addSequence(nextSlot, deviceIndex)
 	}
 	return true

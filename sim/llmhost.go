@@ -23,10 +23,7 @@ const (
 // iterations. This type dispatches and evicts sequences; its swapper loads and unloads
 // networks.
 type llmHost struct {
-	loop           *loop
-	agenda         *agenda
-	batches        *batchTable
-	tables         *policy.Tables
+	*loop
 	instances      []hostedInstance // by device
 	swapper        networkSwapper
 	tokenEnding    *tokenEnding    // nil if the run has another ending
@@ -67,8 +64,8 @@ type sequenceState struct {
 // the network that the plan puts there.
 func newLLMHost(loop *loop) host {
 	instances := make([]hostedInstance, len(loop.tables.Devices))
-	host := &llmHost{loop: loop, agenda: &loop.agenda, batches: &loop.batches, tables: loop.tables, instances: instances}
-	host.swapper = networkSwapper{loop: loop, agenda: &loop.agenda, tables: loop.tables, instances: instances}
+	host := &llmHost{loop: loop, instances: instances}
+	host.swapper = networkSwapper{loop: loop, instances: instances}
 	for deviceIndex := range instances {
 		if loop.tables.InstanceOf(int32(deviceIndex)) >= 0 {
 			host.runResident(int32(deviceIndex))
@@ -223,7 +220,7 @@ func (h *llmHost) startIteration(deviceIndex int32) {
 		if sequence := h.sequenceOf(h.batches.members(batchSlot)[0]); sequence.firstIterationAt < 0 {
 			sequence.firstIterationAt = h.agenda.now
 		}
-		h.agenda.startedBatches.push(agendaEntry{kind: sequenceAdmittedEntry, host: instanceHost, serial: h.batches.at(batchSlot).serial, subject: batchSlot, device: deviceIndex, start: h.agenda.now})
+		*h.agenda.startedBatches.Add() = agendaEntry{kind: sequenceAdmittedEntry, host: instanceHost, serial: h.batches.at(batchSlot).serial, subject: batchSlot, device: deviceIndex, start: h.agenda.now}
 	}
 	h.agenda.scheduleAfter(duration, policy.TokenProgress, agendaEntry{kind: iterationEndEntry, host: instanceHost, device: deviceIndex, epoch: instance.faultEpoch})
 }

@@ -10,10 +10,8 @@ import (
 // networkLoader loads and unloads networks (weights of models) on the devices of deviceHost, and moves session states
 // between them.
 type networkLoader struct {
+	*loop
 	host     *deviceHost
-	loop     *loop
-	agenda   *agenda
-	tables   *policy.Tables
 	memories []deviceMemory // by device
 }
 
@@ -31,7 +29,7 @@ type deviceMemory struct {
 
 // newNetworkLoader returns the loader of networks for the devices of a run, with the networks on them that the plan puts there.
 func newNetworkLoader(host *deviceHost) *networkLoader {
-	loader := &networkLoader{host: host, loop: host.loop, agenda: host.agenda, tables: host.tables, memories: make([]deviceMemory, len(host.devices))}
+	loader := &networkLoader{loop: host.loop, host: host, memories: make([]deviceMemory, len(host.devices))}
 	for deviceIndex := range loader.memories {
 		loader.memories[deviceIndex].reset(host.tables, int32(deviceIndex))
 	}
@@ -180,16 +178,17 @@ func (loader *networkLoader) loadTimeOf(order networkOrder) time.Duration {
 		return loader.loop.flow.sessions.moveTime(order)
 	}
 
-	// A recorded time, which the service may have by the time of the load (tickObserver), goes before the plan's.
-	if loader.host.servingTimes != nil && order.network >= 0 {
-		if loader.host.tickObserver != nil {
-			loader.host.tickObserver.ObserveTime(loader.agenda.now - loader.loop.firstArrivalAt)
-		}
-		if duration, ok := loader.host.servingTimes.LoadTime(order.network); ok {
-			return duration
-		}
+	if order.network < 0 {
+		return 0
 	}
-	if order.network < 0 || loader.tables.Networks[order.network].LoadTimes == nil {
+
+	// A recorded time, which the service may have by the time of the load, goes before the plan's.
+	const idleTime = 0
+	loader.host.service.ObserveStart(loader.agenda.now-loader.loop.firstArrivalAt, idleTime)
+	if duration, ok := loader.host.service.LoadTime(order.network); ok {
+		return duration
+	}
+	if loader.tables.Networks[order.network].LoadTimes == nil {
 		return 0
 	}
 	const coldLoad = 1 // index of the time from disk; that from the host's memory has index 0

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -202,10 +203,8 @@ func (s *loadSearch) allAttain(report *formats.Report) bool {
 // pointsInOrder returns the points of the grid that were simulated so far, in order of load.
 func (s *loadSearch) pointsInOrder() []LoadPoint {
 	var points []LoadPoint
-	for i := 1; i <= maxLoadPoint; i++ {
-		if p, ok := s.points[i]; ok {
-			points = append(points, p)
-		}
+	for _, point := range slices.Sorted(maps.Keys(s.points)) {
+		points = append(points, s.points[point])
 	}
 	return points
 }
@@ -273,12 +272,19 @@ func (m *MaxLoad) SweepReport() (*formats.Report, int64) {
 	if len(m.Points) == 0 {
 		return nil, 0
 	}
-	report := *m.Points[len(m.Points)-1].Report
+	return m.reportOf(&m.Points[len(m.Points)-1])
+}
+
+// reportOf returns a copy of the report of a point, with the curve of all points in it, and the number of events of all
+// points.
+func (m *MaxLoad) reportOf(point *LoadPoint) (*formats.Report, int64) {
+	report := *point.Report
+	report.Models = slices.Clone(report.Models)
 	report.Curve = m.loadCurve()
 	report.Interrupted = m.Interrupted
 	var events int64
-	for _, point := range m.Points {
-		events += point.Events
+	for _, simulated := range m.Points {
+		events += simulated.Events
 	}
 	return &report, events
 }
@@ -296,10 +302,7 @@ func (m *MaxLoad) Report() (*formats.Report, int64) {
 	}
 
 	// Add the curve and the highest loads to a copy of its report.
-	report := *point.Report
-	report.Models = slices.Clone(report.Models)
-	report.Curve = m.loadCurve()
-	report.Interrupted = m.Interrupted
+	report, events := m.reportOf(point)
 	if !m.Interrupted {
 		overall := m.Overall
 		report.MaxLoadFactor = &overall
@@ -308,9 +311,5 @@ func (m *MaxLoad) Report() (*formats.Report, int64) {
 		highestLoad := m.Models[i]
 		report.Models[i].MaxLoadFactor = &highestLoad
 	}
-	var events int64
-	for _, simulated := range m.Points {
-		events += simulated.Events
-	}
-	return &report, events
+	return report, events
 }

@@ -312,42 +312,9 @@ func (scenario *Scenario) run(ctx context.Context, run int) (*Result, error) {
 	return Run(ctx, cfg)
 }
 
-// poolResults adds up the results of runs into one: its counts, its report with intervals over the runs, and the
-// figures of the kinds of plans that have some.
-func poolResults(results []*Result) *Result {
-	pooled := &Result{}
-	for _, result := range results {
-		pooled.Events += result.Events
-		pooled.DispatchedBatches += result.DispatchedBatches
-		pooled.Probes += result.Probes
-		pooled.transferTimes.merge(&result.transferTimes)
-	}
-
-	// Merge the reports, and add the figures of each kind of plan.
-	pooled.Report = report.Merge(accumulators(results))
-	pooled.Transfers = pooled.transferTimes.summary()
-	pooled.addDispatchFigures()
-	for _, kind := range endings {
-		if kind.pool != nil {
-			kind.pool(pooled, results)
-		}
-	}
-	return pooled
-}
-
-// accumulators returns the accumulators of runs (what their reports are made of), in order, so that they can be
-// merged into one report.
-func accumulators(results []*Result) []*report.Accumulator {
-	accs := make([]*report.Accumulator, len(results))
-	for i, r := range results {
-		accs[i] = r.acc
-	}
-	return accs
-}
-
-// addDispatchFigures puts into the report how many paths the policy probed per batch, and how
+// reportDispatches puts into the report how many paths the policy probed per batch, and how
 // long batches were under way between stages.
-func (r *Result) addDispatchFigures() {
+func (r *Result) reportDispatches() {
 	if r.Transfers.Count > 0 {
 		r.Report.TransferTimes = &formats.TransferTimes{
 			Count: r.Transfers.Count, MeanUS: document.Micros(r.Transfers.Mean), P99US: document.Micros(r.Transfers.P99),

@@ -250,19 +250,18 @@ func TestEmpiricalOfServing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	served := service.(sim.ServingTimes)
 	for _, c := range []struct{ at, told, load time.Duration }{{0, ms, 30 * ms}, {40 * ms, 2 * ms, 30 * ms}, {600 * ms, 2 * ms, 40 * ms}} {
-		service.(sim.TickObserver).ObserveTime(c.at)
+		service.ObserveStart(c.at, 0)
 		service.RunTime(0, 2) // borrowed of batches of one
-		load, ok := served.LoadTime(0)
-		if told := served.ReportDelay(); told != c.told || load != c.load || !ok {
+		load, ok := service.LoadTime(0)
+		if told := service.ReportDelay(); told != c.told || load != c.load || !ok {
 			t.Errorf("at %v: told %v, load %v, expected %v and %v", c.at, told, load, c.told, c.load)
 		}
 	}
-	if service.RunTime(1, 1); served.ReportDelay() != 0 {
+	if service.RunTime(1, 1); service.ReportDelay() != 0 {
 		t.Error("a run that was not recorded is told of late")
 	}
-	if _, ok := served.LoadTime(1); ok {
+	if _, ok := service.LoadTime(1); ok {
 		t.Error("a load that was not recorded has a time")
 	}
 	for name, bad := range map[string]sim.Samples{
@@ -288,15 +287,14 @@ func TestEmpiricalByStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	clocked := service.(sim.TickObserver)
 	for _, c := range []struct{ at, want time.Duration }{{0, 7 * ms}, {24 * ms, 7 * ms}, {26 * ms, 9 * ms}, {time.Second, 9 * ms}, {0, 7 * ms}} {
-		clocked.ObserveTime(c.at)
-		if got := clocked.RunTime(0, 1); got != c.want {
+		service.ObserveStart(c.at, 0)
+		if got := service.RunTime(0, 1); got != c.want {
 			t.Errorf("a run at %v takes %v, expected %v", c.at, got, c.want)
 		}
 	}
-	clocked.ObserveTime(60 * ms)
-	if got := clocked.RunTime(0, 2); got != 14400*time.Microsecond {
+	service.ObserveStart(60*ms, 0)
+	if got := service.RunTime(0, 2); got != 14400*time.Microsecond {
 		t.Errorf("batch of two at 60 ms: %v, expected 9 ms scaled by 1.6", got)
 	}
 	for name, bad := range map[string][][][]time.Duration{
@@ -312,7 +310,7 @@ func TestEmpiricalByStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := &ticks{TickObserver: clocked}
+	log := &ticks{Service: service}
 	list := []arrivals.Request{{ArrivedAt: 3 * time.Second}, {ArrivedAt: 4 * time.Second}}
 	if _, err := sim.Run(context.Background(), sim.Config{Tables: tables, Policy: pol, Source: arrivals.Slice(list), Service: log}); err != nil {
 		t.Fatal(err)
@@ -324,13 +322,13 @@ func TestEmpiricalByStart(t *testing.T) {
 
 // ticks notes when runs start.
 type ticks struct {
-	sim.TickObserver
+	sim.Service
 	at []time.Duration
 }
 
-func (l *ticks) ObserveTime(now time.Duration) {
+func (l *ticks) ObserveStart(now, idle time.Duration) {
 	l.at = append(l.at, now)
-	l.TickObserver.ObserveTime(now)
+	l.Service.ObserveStart(now, idle)
 }
 
 // The trace is JSON with a span for every run and both ends of every transfer.

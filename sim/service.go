@@ -15,33 +15,17 @@ import (
 // Service gives the times that work takes. Its methods are called when the work starts,
 // in the order of the run.
 type Service interface {
+	// ObserveStart is called before RunTime and LoadTime, with the time since the first request and how long the
+	// device was idle.
+	ObserveStart(elapsed, idleTime time.Duration)
 	// RunTime returns the time of a batch at a stage (an index into Tables.Stages).
 	RunTime(stage, batch int32) time.Duration
-	// TransferTime returns the time of the transfer of a batch into a stage. The tables
-	// give the planned time.
-	TransferTime(stage, batch int32, plannedTime time.Duration) time.Duration
-}
-
-// TickObserver is a Service that is told when work starts: ObserveTime is called before
-// RunTime with the time since the first request.
-type TickObserver interface {
-	Service
-	ObserveTime(elapsed time.Duration)
-}
-
-// IdleObserver is a Service that is told how long a device was idle: ObserveIdle is called
-// before RunTime with that time.
-type IdleObserver interface {
-	Service
-	ObserveIdle(idleTime time.Duration)
-}
-
-// ServingTimes is a Service that has times which only serving shows.
-type ServingTimes interface {
-	Service
 	// ReportDelay returns the time from the end of the latest run until the policy hears of it.
 	// What ends with the run ends at the later time. The device goes on meanwhile.
 	ReportDelay() time.Duration
+	// TransferTime returns the time of the transfer of a batch into a stage. The tables
+	// give the planned time.
+	TransferTime(stage, batch int32, plannedTime time.Duration) time.Duration
 	// LoadTime returns how long a network takes to load. If it returns false, the planned time holds.
 	LoadTime(network int32) (time.Duration, bool)
 }
@@ -52,8 +36,18 @@ func ExactService(tables *policy.Tables) Service {
 	return &idleAwareService{exactService: exactService{tables}}
 }
 
-// exactService takes the times of the tables as they are.
+// exactService takes the times of the tables as they are. Other services embed it, and have those methods of their own
+// in which they differ.
 type exactService struct{ tables *policy.Tables }
+
+// ObserveStart ignores when work starts, on which no exact time depends. It implements Service.
+func (exactService) ObserveStart(_, _ time.Duration) {}
+
+// ReportDelay returns 0: the policy hears of a run at its end. It implements Service.
+func (exactService) ReportDelay() time.Duration { return 0 }
+
+// LoadTime returns false, because loads take the planned time. It implements Service.
+func (exactService) LoadTime(int32) (time.Duration, bool) { return 0, false }
 
 // RunTime returns how long a batch of this size runs at a stage (an index in Tables.Stages): the mean of the plan's
 // tables or, without means, their planned time. Index 0 of the tables is for batch size 1. It implements Service.
@@ -77,8 +71,8 @@ type idleAwareService struct {
 	idleTime time.Duration
 }
 
-// ObserveIdle notes for how long the device of the next run was idle. It implements IdleObserver.
-func (s *idleAwareService) ObserveIdle(idleTime time.Duration) { s.idleTime = idleTime }
+// ObserveStart notes for how long the device of the next run was idle. It implements Service.
+func (s *idleAwareService) ObserveStart(_, idleTime time.Duration) { s.idleTime = idleTime }
 
 // RunTime returns the exact time and what a device takes longer because it was idle before. The penalty grows
 // linearly with the idle time, up to the full penalty after formats.IdleGap.
@@ -192,8 +186,8 @@ type recordedService struct {
 	reportDelay                 time.Duration  // of the run that was taken last
 }
 
-// ObserveTime notes the time since the first request at which the next work starts. It implements TickObserver.
-func (e *recordedService) ObserveTime(elapsed time.Duration) { e.elapsed = elapsed }
+// ObserveStart notes the time since the first request at which the next work starts. It implements Service.
+func (e *recordedService) ObserveStart(elapsed, _ time.Duration) { e.elapsed = elapsed }
 
 // batchSamples holds the samples of one stage and batch.
 type batchSamples struct {
@@ -379,11 +373,11 @@ func (e *recordedService) RunTime(stage, batch int32) time.Duration {
 }
 
 // ReportDelay returns how much later than its end the policy heard of the run whose time was taken last. It
-// implements ServingTimes.
+// implements Service.
 func (e *recordedService) ReportDelay() time.Duration { return e.reportDelay }
 
 // LoadTime returns the time of the next recorded load of a network, and false if none was recorded. It implements
-// ServingTimes.
+// Service.
 func (e *recordedService) LoadTime(network int32) (time.Duration, bool) {
 	if int(network) >= len(e.loadSamples) || e.loadSamples[network].times == nil {
 		return 0, false

@@ -294,29 +294,13 @@ func (store *sessionStore) checkEmpty() error {
 }
 
 // addResult puts the counts of session states into the result, at the end of the run.
-func (store *sessionStore) addResult(r *Result) { r.setSessions(&store.counts) }
+func (store *sessionStore) addResult(r *Result) { r.Sessions = &store.counts }
 
-// setSessions puts the counts of session states (reused, recomputed, moved, dropped) into the result and, if it has
-// one of workflows, its report.
-func (r *Result) setSessions(counts *SessionResult) {
-	r.Sessions = counts
-	if r.Report == nil || r.Report.Workflow == nil {
+// reportSessions puts the counts of session states (reused, recomputed, moved, dropped) into the report of workflows.
+func (r *Result) reportSessions() {
+	counts := r.Sessions
+	if counts == nil || r.Report.Workflow == nil {
 		return
 	}
 	r.Report.Workflow.Sessions = &formats.SessionReport{ReusedStates: counts.ReusedStates, RecomputedStates: counts.RecomputedStates, MovedStates: counts.MovedStates, DroppedStates: counts.DroppedStates, RecomputingUS: document.Micros(counts.RecomputeTime)}
-}
-
-// poolSessions puts the sums of the counts of session states over several runs into the pooled result. Without such
-// counts it does nothing.
-func poolSessions(pooled *Result, results []*Result) {
-	if results[0].Sessions == nil {
-		return
-	}
-	total := &SessionResult{}
-	for _, result := range results {
-		counts := result.Sessions
-		total.ReusedStates, total.RecomputedStates, total.MovedStates = total.ReusedStates+counts.ReusedStates, total.RecomputedStates+counts.RecomputedStates, total.MovedStates+counts.MovedStates
-		total.DroppedStates, total.RecomputeTime = total.DroppedStates+counts.DroppedStates, total.RecomputeTime+counts.RecomputeTime
-	}
-	pooled.setSessions(total)
 }

@@ -57,55 +57,15 @@ func (scenario *Scenario) WithSlowdown(slowdown float64) *Scenario {
 
 // SlowedService returns a service (model of run times) whose runs take longer than those of another one by a share,
 // such as 0.1 for 10 %.
-func SlowedService(service Service, slowdown float64) Service {
-	slowerService := &slowService{Service: service, slowdown: slowdown}
-	slowerService.tickObserver, _ = service.(TickObserver)
-	slowerService.idleObserver, _ = service.(IdleObserver)
-	slowerService.servingTimes, _ = service.(ServingTimes)
-	return slowerService
-}
+func SlowedService(service Service, slowdown float64) Service { return slowService{service, slowdown} }
 
-// slowService is the service of SlowedService.
+// slowService is the service of SlowedService. Loads and the delays of reports are those of the service that is slowed.
 type slowService struct {
 	Service
-	slowdown     float64
-	tickObserver TickObserver // the other service, if it implements this; likewise below
-	idleObserver IdleObserver
-	servingTimes ServingTimes
+	slowdown float64
 }
 
 // RunTime returns the time of the service that is slowed, longer by the share slowdown. It implements Service.
-func (s *slowService) RunTime(stage, batch int32) time.Duration {
+func (s slowService) RunTime(stage, batch int32) time.Duration {
 	return time.Duration(math.Round(float64(s.Service.RunTime(stage, batch)) * (1 + s.slowdown)))
-}
-
-// ObserveTime passes the time to the service that is slowed, if that wants it. It implements TickObserver.
-func (s *slowService) ObserveTime(elapsed time.Duration) {
-	if s.tickObserver != nil {
-		s.tickObserver.ObserveTime(elapsed)
-	}
-}
-
-// ObserveIdle passes the idle time to the service that is slowed, if that wants it. It implements IdleObserver.
-func (s *slowService) ObserveIdle(idleTime time.Duration) {
-	if s.idleObserver != nil {
-		s.idleObserver.ObserveIdle(idleTime)
-	}
-}
-
-// ReportDelay returns the report delay (how much later than its end the policy hears of a run) of the service that
-// is slowed, which does not grow. It implements ServingTimes.
-func (s *slowService) ReportDelay() time.Duration {
-	if s.servingTimes == nil {
-		return 0
-	}
-	return s.servingTimes.ReportDelay()
-}
-
-// LoadTime returns the load time of the service that is slowed: loads take no longer. It implements ServingTimes.
-func (s *slowService) LoadTime(network int32) (time.Duration, bool) {
-	if s.servingTimes == nil {
-		return 0, false
-	}
-	return s.servingTimes.LoadTime(network)
 }

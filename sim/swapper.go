@@ -17,9 +17,7 @@ const (
 // networkSwapper loads and unloads the networks (weights) of instances of language models. An instance runs one
 // network at a time.
 type networkSwapper struct {
-	loop         *loop
-	agenda       *agenda
-	tables       *policy.Tables
+	*loop
 	instances    []hostedInstance // by device; those of the host
 	loads, swaps int64            // so far; a swap is a load after another network
 }

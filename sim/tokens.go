@@ -50,18 +50,18 @@ type TokenResult struct {
 	Preempted      int64 // sequences that instances preempted for lack of KV memory
 	CachedPrompt   int64 // tokens of prompts that were found in a prefix cache
 	ComputedPrompt int64 // tokens of prompts that were computed
-	PeakKV         int64 // most tokens of KV memory in use on an instance
+	PeakKV         int64 `runs:"max"` // most tokens of KV memory in use on an instance
 	// KVUseTime is the sum over the iterations of their time multiplied by the share of KV
 	// memory in use. InstanceTime is the time of all instances.
 	KVUseTime, InstanceTime time.Duration
-	classes                 []latencySamples
-	models                  []policy.Model
+	Classes                 []latencySamples // by served model
+	Models                  []policy.Model   `runs:"first"`
 }
 
 // latencySamples holds the latencies of the answers of one model, or of one class of it: to the end, to the first
 // token, per token, and of waiting.
 type latencySamples struct {
-	e2e, ttft, tpot, waits []time.Duration
+	E2E, TTFT, TPOT, Waits []time.Duration
 }
 
 // tokenEnding is the ending of requests that have one task each on an instance.
@@ -74,7 +74,7 @@ type tokenEnding struct {
 
 // addSamples appends the latencies of another model or class.
 func (c *latencySamples) addSamples(other *latencySamples) {
-	c.e2e, c.ttft, c.tpot, c.waits = append(c.e2e, other.e2e...), append(c.ttft, other.ttft...), append(c.tpot, other.tpot...), append(c.waits, other.waits...)
+	c.E2E, c.TTFT, c.TPOT, c.Waits = append(c.E2E, other.E2E...), append(c.TTFT, other.TTFT...), append(c.TPOT, other.TPOT...), append(c.Waits, other.Waits...)
 }
 
 // newTokenEnding returns the ending rule for instances of language models, which judges answers by their tokens, and
@@ -92,7 +92,7 @@ func newTokenEnding(loop *loop) endingRule {
 		return nil
 	}
 	ending := &tokenEnding{directEnding: directEnding{loop}, host: host}
-	ending.totals.classes, ending.totals.models = make([]latencySamples, len(loop.tables.Models)), loop.tables.Models
+	ending.totals.Classes, ending.totals.Models = make([]latencySamples, len(loop.tables.Models)), loop.tables.Models
 	host.tokenEnding = ending
 	return ending
 }
@@ -135,10 +135,10 @@ func (e *tokenEnding) judgeAnswer(task, tokens int32) {
 	if !e.loop.ledger.acc.IsCounted(request.arrivedAt) {
 		return
 	}
-	samples := &e.totals.classes[request.model]
-	samples.e2e, samples.ttft, samples.waits = append(samples.e2e, answer.E2E), append(samples.ttft, answer.TTFT), append(samples.waits, answer.WaitTime)
+	samples := &e.totals.Classes[request.model]
+	samples.E2E, samples.TTFT, samples.Waits = append(samples.E2E, answer.E2E), append(samples.TTFT, answer.TTFT), append(samples.Waits, answer.WaitTime)
 	if tokens > 1 {
-		samples.tpot = append(samples.tpot, answer.TPOT)
+		samples.TPOT = append(samples.TPOT, answer.TPOT)
 	}
 }
 
@@ -156,34 +156,14 @@ func (e *tokenEnding) addResult(result *Result) {
 		totals.KVUseTime += counts.KVUseTime
 	}
 	totals.InstanceTime = e.loop.agenda.now * time.Duration(len(e.host.instances))
-	result.setTokens(totals)
+	result.Tokens = totals
 }
 
-// poolTokens puts the sums of the figures of language models over several runs into the pooled result. Latencies are
-// joined, so that percentiles are over all runs. Without such figures it does nothing.
-func poolTokens(pooled *Result, results []*Result) {
-	if results[0].Tokens == nil {
-		return
-	}
-	total := &TokenResult{models: results[0].Tokens.models, classes: make([]latencySamples, len(results[0].Tokens.classes))}
-	for _, result := range results {
-		tokens := result.Tokens
-		total.Swaps, total.Loads, total.Evictions, total.Preempted = total.Swaps+tokens.Swaps, total.Loads+tokens.Loads, total.Evictions+tokens.Evictions, total.Preempted+tokens.Preempted
-		total.CachedPrompt, total.ComputedPrompt, total.PeakKV = total.CachedPrompt+tokens.CachedPrompt, total.ComputedPrompt+tokens.ComputedPrompt, max(total.PeakKV, tokens.PeakKV)
-		total.KVUseTime, total.InstanceTime = total.KVUseTime+tokens.KVUseTime, total.InstanceTime+tokens.InstanceTime
-		for i := range tokens.classes {
-			sum, samples := &total.classes[i], &tokens.classes[i]
-			sum.addSamples(samples)
-		}
-	}
-	pooled.setTokens(total)
-}
-
-// setTokens puts the figures of language models into the result and, if there is one, its report: hits of the
+// reportTokens puts the figures of language models into the report: hits of the
 // prefix cache as a share of prompt tokens, the share of KV memory in use, and one entry for each class.
-func (r *Result) setTokens(tokens *TokenResult) {
-	r.Tokens = tokens
-	if r.Report == nil {
+func (r *Result) reportTokens() {
+	tokens := r.Tokens
+	if tokens == nil {
 		return
 	}
 	r.Report.Swaps, r.Report.Evictions, r.Report.Loads = &tokens.Swaps, &tokens.Evictions, &tokens.Loads
@@ -194,8 +174,8 @@ func (r *Result) setTokens(tokens *TokenResult) {
 
 	// One entry for each class, a name that models with the same SLO share, in order of appearance.
 	var names []string
-	for i := range tokens.models {
-		if name := tokens.models[i].Class; !slices.Contains(names, name) {
+	for i := range tokens.Models {
+		if name := tokens.Models[i].Class; !slices.Contains(names, name) {
 			names = append(names, name)
 			r.Report.Classes = append(r.Report.Classes, tokens.classReport(name, r.Report.Models))
 		}
@@ -212,27 +192,23 @@ func (t *TokenResult) UsedKV() float64 {
 func (t *TokenResult) classReport(name string, models []formats.ModelReport) formats.ClassReport {
 	var samples latencySamples
 	var outcomes report.Outcomes
-	for i := range t.models {
-		if t.models[i].Class == name {
-			class, model := &t.classes[i], &models[i]
+	for i := range t.Models {
+		if t.Models[i].Class == name {
+			class, model := &t.Classes[i], &models[i]
 			samples.addSamples(class)
 			outcomes.Add(report.Outcomes{Requests: model.Requests, Completed: model.Completed, Late: model.Late})
 		}
 	}
-	percentile := func(list []time.Duration, share float64) document.Micros {
-		slices.Sort(list)
-		return document.Micros(report.Percentile(list, share))
-	}
-	summary := formats.ClassReport{Class: name, Requests: outcomes.Requests, Attainment: outcomes.Attainment(), E2EP99US: percentile(samples.e2e, 0.99), TTFTP99US: percentile(samples.ttft, 0.99), TPOTP99US: percentile(samples.tpot, 0.99)}
+	summary := formats.ClassReport{Class: name, Requests: outcomes.Requests, Attainment: outcomes.Attainment(), E2EP99US: percentileOf(samples.E2E, 0.99), TTFTP99US: percentileOf(samples.TTFT, 0.99), TPOTP99US: percentileOf(samples.TPOT, 0.99)}
 
 	// If all models of the class have the same SLO, report the figure that it is on.
 	if model := t.commonSLO(name); model != nil && model.Percentile > 0 {
 		figure := cmp.Or(model.SLOFigure, formats.FigureE2E) // an SLO without a figure is on the whole answer
-		latencies := map[string][]time.Duration{formats.FigureE2E: samples.e2e, formats.FigureTTFT: samples.ttft, formats.FigureTPOT: samples.tpot}[figure]
+		latencies := map[string][]time.Duration{formats.FigureE2E: samples.E2E, formats.FigureTTFT: samples.TTFT, formats.FigureTPOT: samples.TPOT}[figure]
 		summary.Figure, summary.SLOUS = figure, document.Micros(model.SLO)
-		summary.Percentile, summary.AtPercentileUS = document.PercentileName(model.Percentile), percentile(latencies, model.Percentile)
+		summary.Percentile, summary.AtPercentileUS = document.PercentileName(model.Percentile), percentileOf(latencies, model.Percentile)
 		if model.WaitSLO > 0 {
-			summary.WaitingSLOUS, summary.WaitingAtPercentileUS = document.Micros(model.WaitSLO), percentile(samples.waits, model.Percentile)
+			summary.WaitingSLOUS, summary.WaitingAtPercentileUS = document.Micros(model.WaitSLO), percentileOf(samples.Waits, model.Percentile)
 		}
 	}
 	return summary
@@ -242,8 +218,8 @@ func (t *TokenResult) classReport(name string, models []formats.ModelReport) for
 // figure that it is on, a percentile, and a limit for the wait.
 func (t *TokenResult) commonSLO(name string) *policy.Model {
 	var first *policy.Model
-	for i := range t.models {
-		model := &t.models[i]
+	for i := range t.Models {
+		model := &t.Models[i]
 		if model.Class != name {
 			continue
 		}
@@ -268,4 +244,10 @@ func deviceTime(devices []formats.DeviceReport) *formats.DeviceTime {
 	}
 	total := max(running+loading+both+idle, 1)
 	return &formats.DeviceTime{Running: running / total, Loading: loading / total, RunningAndLoading: both / total, Idle: idle / total}
+}
+
+// percentileOf sorts a list of times and returns the time that a share of them do not exceed.
+func percentileOf(list []time.Duration, share float64) document.Micros {
+	slices.Sort(list)
+	return document.Micros(report.Percentile(list, share))
 }

@@ -152,8 +152,10 @@ func (l *loop) buildResult() *Result {
 	}
 	if !l.cfg.NoReport {
 		result.Report = l.ledger.acc.Build()
-		result.addDispatchFigures()
 	}
 	l.ending.addResult(result)
+	if result.Report != nil {
+		result.reportFigures()
+	}
 	return result
 }

@@ -13,6 +13,7 @@ import (
 	"inferplan/policy/vqueue"
 	"inferplan/sim/llm"
 	"inferplan/solver/stoch"
+	"inferplan/testkit/queuetest"
 )
 
 // foretellEvery is the time between the moments at which waits are predicted.
@@ -147,11 +148,13 @@ func (w *watched) foretell(at time.Duration, depth float64) {
 	w.Asked++
 	for _, x := range []struct {
 		count    *int
-		forecast stoch.Dist
-		came     time.Duration
+		forecast interface {
+			Quantile(probability float64) float64
+		}
+		came time.Duration
 	}{
 		{&w.CalibratedStarts, calibrated, o.FirstIteration}, {&w.Starts, adapted, o.FirstIteration},
-		{&w.CalibratedAnswers, stoch.NormalPlusValue(calibrated, w.base.Residences), o.LastToken}, {&w.Answers, stoch.NormalPlusValue(adapted, w.base.Residences), o.LastToken},
+		{&w.CalibratedAnswers, &queuetest.NormalPlusValue{Normal: calibrated, Values: w.base.Residences}, o.LastToken}, {&w.Answers, &queuetest.NormalPlusValue{Normal: adapted, Values: w.base.Residences}, o.LastToken},
 	} {
 		if x.came.Seconds() <= x.forecast.Quantile(0.9) {
 			*x.count++

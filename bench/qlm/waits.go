@@ -13,6 +13,7 @@ import (
 	"inferplan/bench/table"
 	"inferplan/policy/vqueue"
 	"inferplan/sim/llm"
+	"inferplan/testkit/queuetest"
 )
 
 // shuffles says how often the rows of a queue are shuffled, and manyShuffles how often to count groups: there are few in a queue,
@@ -75,7 +76,7 @@ func predict(q *instance.Queue, fit, test []llm.Request) (predicted, error) {
 	var starts, waits, ends, completions []float64
 	work := 0.0
 	for _, s := range served {
-		c := r.AnswerTime(work)
+		c := queuetest.AnswerTime(r, work)
 		starts, waits = append(starts, s.Start), append(waits, r.MeanWait(work))
 		ends, completions = append(ends, s.End), append(completions, c.Mean())
 		if s.End <= c.Quantile(0.9) {

@@ -133,15 +133,7 @@ func (p *Policy) decide(modelIndex int32, now time.Duration, out *policy.Actions
 		p.dispatchTried(modelIndex, chosenPath, out)
 	}
 
-	// Set the timer to the wake, if it changed.
-	if wake != model.pendingWake {
-		model.pendingWake = wake
-		wakeAt := wake
-		if wakeAt == farFuture {
-			wakeAt = -1 // stops the timer
-		}
-		out.List = append(out.List, policy.Action{Kind: policy.Wake, Model: modelIndex, Tag: modelIndex, At: wakeAt})
-	}
+	underway.SetWake(&model.pendingWake, modelIndex, wake, out)
 }
 
 // choosePipeline returns the pipeline of a model that waits least at its planned batch. As in PPipe's artifact, a

@@ -29,20 +29,16 @@ type Policy struct {
 
 // instanceState is the state of an instance, as far as the balancer knows it.
 type instanceState struct {
-	network         int32            // loaded or being loaded; -1 if there is none
-	isLoaded        bool             // the network is loaded
-	isLost          bool             // its device is lost
-	runningRequests int32            // dispatched requests that have not come back
-	queue           []waitingRequest // waiting requests, from head on
-	firstWaiting    int              // index of the first waiting request
+	network         int32                      // loaded or being loaded; -1 if there is none
+	isLoaded        bool                       // the network is loaded
+	isLost          bool                       // its device is lost
+	runningRequests int32                      // dispatched requests that have not come back
+	queue           slots.Ring[waitingRequest] // waiting requests
 }
-
-// waitingCount returns how many requests wait for an instance.
-func (instance *instanceState) waitingCount() int { return len(instance.queue) - instance.firstWaiting }
 
 // requestCount returns how many requests run on an instance or wait for it.
 func (instance *instanceState) requestCount() int {
-	return int(instance.runningRequests) + instance.waitingCount()
+	return int(instance.runningRequests) + instance.queue.Len
 }
 
 // waitingRequest is a request with its served model.
@@ -128,10 +124,9 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 			instance.isLoaded = ev.Value == 0
 
 			// If the load failed, drop the request for which it was ordered; the next one orders its network again.
-			if !instance.isLoaded && instance.waitingCount() > 0 {
+			if !instance.isLoaded && instance.queue.Len > 0 {
 				instance.network = -1
-				out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: instance.queue[instance.firstWaiting].req, Reason: policy.ReasonFailed})
-				instance.firstWaiting++
+				out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: instance.queue.Pop().req, Reason: policy.ReasonFailed})
 			}
 		}
 		p.serveInstance(now, ev.Device, out)
@@ -165,12 +160,9 @@ func (p *Policy) enqueue(now time.Duration, request waitingRequest, out *policy.
 		return
 	}
 
-	// Append the request. If the queue's memory is full, move the waiting requests to its front instead of growing it.
+	// Append the request.
 	instance := &p.instances[leastLoaded]
-	if instance.firstWaiting > 0 && len(instance.queue) == cap(instance.queue) {
-		instance.queue, instance.firstWaiting = instance.queue[:copy(instance.queue, instance.queue[instance.firstWaiting:])], 0
-	}
-	instance.queue = append(instance.queue, request)
+	*instance.queue.Add() = request
 	p.serveInstance(now, leastLoaded, out)
 }
 
@@ -178,8 +170,8 @@ func (p *Policy) enqueue(now time.Duration, request waitingRequest, out *policy.
 // that one waits until nothing runs there and the network has changed.
 func (p *Policy) serveInstance(now time.Duration, device int32, out *policy.Actions) {
 	instance := &p.instances[device]
-	for instance.waitingCount() > 0 && !instance.isLost {
-		request := instance.queue[instance.firstWaiting]
+	for instance.queue.Len > 0 && !instance.isLost {
+		request := *instance.queue.At(0)
 		network, _ := p.networkOf(request.model)
 
 		// Change the network once nothing runs, and no load is under way (a network is set that is not loaded yet).
@@ -194,7 +186,7 @@ func (p *Policy) serveInstance(now time.Duration, device int32, out *policy.Acti
 		}
 
 		// Send the request.
-		instance.firstWaiting++
+		instance.queue.Pop()
 		p.dispatch(now, request, device, out)
 	}
 }
@@ -239,8 +231,6 @@ func (p *Policy) finishBatch(batchSlot int32) {
 func (p *Policy) loseInstance(now time.Duration, device int32, out *policy.Actions) {
 	instance := &p.instances[device]
 	instance.isLost, instance.network, instance.isLoaded = true, -1, false
-	queue := instance.queue[instance.firstWaiting:]
-	instance.queue, instance.firstWaiting = nil, 0
 	for batchSlot := range p.batches {
 		if batch := p.batches[batchSlot]; batch.device == device {
 			out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: int32(batchSlot)})
@@ -248,7 +238,7 @@ func (p *Policy) loseInstance(now time.Duration, device int32, out *policy.Actio
 			p.enqueue(now, batch.waitingRequest, out)
 		}
 	}
-	for _, request := range queue {
-		p.enqueue(now, request, out)
+	for instance.queue.Len > 0 {
+		p.enqueue(now, *instance.queue.Pop(), out)
 	}
 }

@@ -30,16 +30,10 @@ func (g *entryGate) admits(now time.Duration, ev *policy.Event) bool {
 // where maxBacklog is the largest sum of backlogs along a path, and maxRunTime the largest sum of batch times.
 func (g *entryGate) hasTimeForBacklog(now time.Duration, model int32, deadline time.Duration) bool {
 	app := &g.workers.graphTables.Apps[model]
-	maxBacklog, maxRunTime := time.Duration(0), time.Duration(0)
 
 	// Find the largest backlog and the longest run time of a path.
-	for i := range app.Nodes[0].Paths {
-		backlog, runTime := g.backlog(now, app.Nodes[0].Service), g.planner.batchTimes[app.Nodes[0].Service]
-		for _, node := range app.Nodes[0].Paths[i] {
-			backlog, runTime = backlog+g.backlog(now, app.Nodes[node].Service), runTime+g.planner.batchTimes[app.Nodes[node].Service]
-		}
-		maxBacklog, maxRunTime = max(maxBacklog, backlog), max(maxRunTime, runTime)
-	}
+	maxBacklog := g.backlog(now, app.Nodes[0].Service) + app.Nodes[0].LongestTime(func(node int32) time.Duration { return g.backlog(now, app.Nodes[node].Service) })
+	maxRunTime := g.planner.batchTimes[app.Nodes[0].Service] + app.Nodes[0].LongestTime(func(node int32) time.Duration { return g.planner.batchTimes[app.Nodes[node].Service] })
 
 	// Refuse the request if the backlog takes too much of the time that is left.
 	remaining := deadline - now - maxRunTime - g.planner.batchTimes[app.Nodes[0].Service]

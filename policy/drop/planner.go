@@ -1,10 +1,6 @@
 package drop
 
-import (
-	"time"
-
-	"inferplan/policy/flow"
-)
+import "time"
 
 // planner is the State Planner (PARD §4): what a module knows of the others, updated every second. A worker's own
 // queue and batch are read as they are. A cell is a service of an application: application*stride + service.
@@ -57,7 +53,7 @@ const bucketWidth = 100 * time.Millisecond
 // module runs the request in a batch of one: no request is faster.
 func newPlanner(variant *Variant, options Options, fleet *workerFleet) *planner {
 	modules := len(fleet.modules)
-	planner := &planner{variant: variant, options: options, workers: fleet, statistics: NewRunStatistics(modules), stride: int32(modules), moduleLoads: make([]moduleLoad, modules)}
+	planner := &planner{variant: variant, options: options, workers: fleet, statistics: newRunStatistics(modules), stride: int32(modules), moduleLoads: make([]moduleLoad, modules)}
 	planner.arrivals = make([]int64, modules)
 	planner.batchTimes, planner.soloTimes = make([]time.Duration, modules), make([]time.Duration, modules)
 
@@ -66,13 +62,7 @@ func newPlanner(variant *Variant, options Options, fleet *workerFleet) *planner 
 	for module := range modules {
 		buckets := int(options.Window / bucketWidth)
 		planner.queueTimes = append(planner.queueTimes, queueTimes{sums: make([]time.Duration, buckets), counts: make([]int64, buckets), tenths: make([]int64, buckets)})
-		for index, id := range fleet.modules[module].workers {
-			worker := &fleet.workers[id]
-			planner.batchTimes[module] = max(planner.batchTimes[module], worker.fullBatchTime)
-			if index == 0 || worker.batchTimes[0] < planner.soloTimes[module] {
-				planner.soloTimes[module] = worker.batchTimes[0]
-			}
-		}
+		planner.batchTimes[module], planner.soloTimes[module] = fleet.batchTimesOf(module)
 		longest := planner.batchTimes[module]
 		if options.LearnSpeeds {
 			longest *= 4 // measured batches, and the waits for them, may take longer than planned; waits beyond count in the last bucket
@@ -89,7 +79,9 @@ func newPlanner(variant *Variant, options Options, fleet *workerFleet) *planner 
 		app := &apps[appIndex]
 		for index := range app.Nodes {
 			cell := planner.cellOf(appIndex, app.Nodes[index].Service)
-			planner.downstreamSolo[cell] = max(planner.downstreamSolo[cell], planner.longestSolo(app, int32(index)))
+			// Every module runs the request in a batch of one.
+			longest := app.Nodes[index].LongestTime(func(node int32) time.Duration { return planner.soloTimes[app.Nodes[node].Service] })
+			planner.downstreamSolo[cell] = max(planner.downstreamSolo[cell], longest)
 		}
 	}
 	if options.MinPathShare > 0 {
@@ -101,20 +93,6 @@ func newPlanner(variant *Variant, options Options, fleet *workerFleet) *planner 
 
 // cellOf returns the index of a service of an application in arrays by cell, such as downstream.
 func (s *planner) cellOf(app int, service int32) int32 { return int32(app)*s.stride + service }
-
-// longestSolo returns the time of the longest path behind a node of an application, if every module runs the request
-// in a batch of one.
-func (s *planner) longestSolo(app *flow.Application, node int32) time.Duration {
-	maxSum := time.Duration(0)
-	for _, path := range app.Nodes[node].Paths {
-		sum := time.Duration(0)
-		for _, pathNode := range path {
-			sum += s.soloTimes[app.Nodes[pathNode].Service]
-		}
-		maxSum = max(maxSum, sum)
-	}
-	return maxSum
-}
 
 // recordEntry records that a task of a module enters a batch now, after it has queued for queueTime, and that it waits
 // until the batch starts. Queueing times are summed in a ring of buckets of a tenth of a second; a bucket of an earlier

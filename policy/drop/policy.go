@@ -15,8 +15,8 @@ type Policy struct {
 	planner   *planner
 	broker    broker
 	entryGate entryGate
-	scaler    scaler
-	timerSet  bool // a timer for the next second is set
+	demand    *flow.WorkerDemand // nil without a scaling rule
+	timerSet  bool               // a timer for the next second is set
 }
 
 // New returns the policy with a name, feas (ours) or pard (PARD, EuroSys '26), for a plan's tables and parameters. It
@@ -33,7 +33,7 @@ func New(name string, tables *policy.Tables, params map[string]float64) (*Policy
 
 // NewVariant returns a variant of the policy (a baseline or an ablation) over a plan's tables: the workers of all
 // devices, the planner of estimates, the broker that forms batches and drops requests, the gate at the entry, and the
-// scaler of workers. It returns an error for a plan of another kind or a wrong parameter.
+// demand for workers. It returns an error for a plan of another kind or a wrong parameter.
 func NewVariant(tables *policy.Tables, params map[string]float64, variant Variant) (*Policy, error) {
 	graphTables := flow.GraphTablesOf(tables)
 	if graphTables == nil {
@@ -58,7 +58,7 @@ func NewVariant(tables *policy.Tables, params map[string]float64, variant Varian
 	dropPolicy.broker.retry = newRetryEstimate(workers, planner)
 	dropPolicy.broker.dropTest = dropTest{variant: variantCopy, tasks: tasks, planner: planner, apps: len(graphTables.Apps), taskCounts: make([]int32, 64)}
 	dropPolicy.entryGate = entryGate{variant: variantCopy, backlogFactor: options.BacklogFactor, workers: workers, planner: planner, backlogEnd: make([]time.Duration, len(tables.Services))}
-	dropPolicy.scaler.init(graphTables.Scaling)
+	dropPolicy.demand = flow.NewWorkerDemand(graphTables.Scaling)
 	return dropPolicy, nil
 }
 
@@ -127,7 +127,7 @@ func (p *Policy) admitRequest(now time.Duration, ev *policy.Event, out *policy.A
 	if !p.timerSet {
 		p.wakeAtNextSecond(now, out)
 	}
-	p.scaler.countArrival()
+	p.demand.CountArrival()
 	if ev.Deadline <= now || !p.entryGate.admits(now, ev) {
 		p.broker.dropRequest(now, ev.Req, -1, policy.ReasonDeadline, out)
 	}
@@ -137,7 +137,7 @@ func (p *Policy) admitRequest(now time.Duration, ev *policy.Event, out *policy.A
 // goes on as long as batches run.
 func (p *Policy) tickSecond(now time.Duration, out *policy.Actions) {
 	p.planner.tickSecond(now)
-	p.scaler.scale(now, p.workers, out)
+	p.scaleWorkers(now, out)
 	p.timerSet = p.broker.runningBatches > 0
 	if p.timerSet {
 		p.wakeAtNextSecond(now, out)
@@ -149,7 +149,7 @@ func (p *Policy) tickSecond(now time.Duration, out *policy.Actions) {
 func (p *Policy) wakeAtNextSecond(now time.Duration, out *policy.Actions) {
 	if !p.timerSet {
 		p.planner.skipSeconds(now)
-		p.scaler.passTime(now)
+		p.demand.PassTime(now)
 		p.timerSet = true
 	}
 	out.List = append(out.List, policy.Action{Kind: policy.Wake, At: now.Truncate(time.Second) + time.Second})

@@ -40,14 +40,9 @@ func (g *retryEstimate) estimate() {
 	g.estimatedSecond = g.planner.second
 	for appIndex := range g.downstreamTime {
 		app := &g.workers.graphTables.Apps[appIndex]
-		g.downstreamTime[appIndex] = 0
-		for _, path := range app.Nodes[0].Paths {
-			sum := time.Duration(0)
-			for _, node := range path {
-				service := app.Nodes[node].Service
-				sum += g.planner.queueTimes[service].mean + g.planner.batchTimes[service]
-			}
-			g.downstreamTime[appIndex] = max(g.downstreamTime[appIndex], sum)
-		}
+		g.downstreamTime[appIndex] = app.Nodes[0].LongestTime(func(node int32) time.Duration {
+			service := app.Nodes[node].Service
+			return g.planner.queueTimes[service].mean + g.planner.batchTimes[service]
+		})
 	}
 }

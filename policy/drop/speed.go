@@ -48,18 +48,24 @@ func (f *workerFleet) updateBatchTimes(planner *planner) {
 		}
 
 		// Scale the times of the module's workers, and take their extremes for the planner.
-		factor := f.speeds[module].factor
-		planner.batchTimes[module], planner.soloTimes[module] = 0, 0
-		for i, id := range f.modules[module].workers {
-			worker := &f.workers[id]
-			worker.scaleTimes(factor)
-			planner.batchTimes[module] = max(planner.batchTimes[module], worker.fullBatchTime)
-			if i == 0 || worker.batchTimes[0] < planner.soloTimes[module] {
-				planner.soloTimes[module] = worker.batchTimes[0]
-			}
+		for _, id := range f.modules[module].workers {
+			f.workers[id].scaleTimes(f.speeds[module].factor)
 		}
+		planner.batchTimes[module], planner.soloTimes[module] = f.batchTimesOf(module)
 		f.updateLiveWorkers(int32(module))
 	}
+}
+
+// batchTimesOf returns the longest time of a full batch and the shortest of a batch of one, over the workers of a module.
+func (f *workerFleet) batchTimesOf(module int) (longestFull, shortestSolo time.Duration) {
+	for i, id := range f.modules[module].workers {
+		worker := &f.workers[id]
+		longestFull = max(longestFull, worker.fullBatchTime)
+		if i == 0 || worker.batchTimes[0] < shortestSolo {
+			shortestSolo = worker.batchTimes[0]
+		}
+	}
+	return longestFull, shortestSolo
 }
 
 // scaleTimes sets the expected times of a worker's batches to a factor times the planned ones. Workers share the planned

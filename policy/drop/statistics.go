@@ -6,7 +6,7 @@ import "time"
 type RunStatistics struct {
 	QueueTimes   [][]int64     // by module: tasks by whole ms from their reveal until they entered a batch
 	BatchWaits   [][]int64     // by module: tasks by whole ms from then until the batch started
-	OrderChanges []OrderChange // changes between lowest and highest budget first
+	OrderChanges []OrderChange `runs:"first"` // changes between lowest and highest budget first
 }
 
 // OrderChange is a change of the order of a module's queue.
@@ -19,21 +19,13 @@ type OrderChange struct {
 // maxMilliseconds is the length of the distributions. Longer times count in the last element.
 const maxMilliseconds = 2000
 
-// NewRunStatistics returns empty statistics of a run with this many modules.
-func NewRunStatistics(modules int) *RunStatistics {
+// newRunStatistics returns empty statistics of a run with this many modules.
+func newRunStatistics(modules int) *RunStatistics {
 	statistics := &RunStatistics{}
 	for range modules {
 		statistics.QueueTimes, statistics.BatchWaits = append(statistics.QueueTimes, make([]int64, maxMilliseconds)), append(statistics.BatchWaits, make([]int64, maxMilliseconds))
 	}
 	return statistics
-}
-
-// Add adds to the statistics of a module (an index) those that another run has for it.
-func (s *RunStatistics) Add(module int, other *RunStatistics) {
-	for ms := range maxMilliseconds {
-		s.QueueTimes[module][ms] += other.QueueTimes[module][ms]
-		s.BatchWaits[module][ms] += other.BatchWaits[module][ms]
-	}
 }
 
 // recordEntry counts a task of a module that enters a batch after queueTime, and waits for its start.

@@ -6,7 +6,7 @@ import (
 )
 
 // WorkerDemand computes how many workers of each module are wanted, by the arrivals at the entry alone, so that it
-// does not depend on what is dropped. Calls must not be concurrent.
+// does not depend on what is dropped. Without a rule it is nil, and counts nothing. Calls must not be concurrent.
 type WorkerDemand struct {
 	scaling        *Scaling
 	arrivals       int64          // arrivals in this second
@@ -23,8 +23,11 @@ type workerLookup struct {
 }
 
 // NewWorkerDemand returns the demand under a scaling rule. It keeps the arrivals of as many seconds as the rule
-// looks at.
+// looks at. Without a rule it returns nil.
 func NewWorkerDemand(scaling *Scaling) *WorkerDemand {
+	if scaling == nil {
+		return nil
+	}
 	seconds := int(scaling.Window / time.Second)
 	if scaling.RiseSigmas > 0 {
 		seconds = max(seconds, noiseSamples+1)
@@ -33,11 +36,18 @@ func NewWorkerDemand(scaling *Scaling) *WorkerDemand {
 }
 
 // CountArrival counts a request that arrives in the current second.
-func (d *WorkerDemand) CountArrival() { d.arrivals++ }
+func (d *WorkerDemand) CountArrival() {
+	if d != nil {
+		d.arrivals++
+	}
+}
 
 // PassTime ends the seconds before now. d.second is the second whose arrivals are still counted; it ends first and has
 // the arrivals counted so far (d.arrivals). The seconds after it, up to the one that contains now, have none.
 func (d *WorkerDemand) PassTime(now time.Duration) {
+	if d == nil {
+		return
+	}
 	currentSecond, ringLength := int64(now/time.Second), int64(len(d.secondArrivals))
 
 	// If more seconds have passed than the ring holds, skip the oldest. The loop then fills ringLength+1 seconds: the

@@ -55,20 +55,21 @@ func (recorder *PathRecorder) HandleEvent(ev *policy.Event) {
 		}
 	case policy.TaskRevealed:
 		if request := recorder.openRequests[ev.Req]; request != nil && int(ev.Service) < len(recorder.tables.Services) && ev.Service >= 0 {
-			request.addTask(recorder.tables.Services[ev.Service].Name, ev)
+			request.addTask(recorder.tables.Services[ev.Service].Name, ev.Task, ev.Value, ev.List)
+			slices.Sort(request.path.Tasks[len(request.path.Tasks)-1].Reads)
 		}
 	}
 }
 
-// addTask adds a revealed task of a model to the recorded path of its request. Inputs are noted as offsets: how many
-// tasks back they are. The event has the inputs as task slots (below 0 for the client's) and the work in millionths of
-// the usual one.
-func (request *recordedRequest) addTask(model string, ev *policy.Event) {
+// addTask adds a revealed task of a model, in a slot, to the recorded path of its request. Its work is in millionths of
+// the usual one. Its inputs, which are given as slots (below 0 for the client's), are noted as offsets: how many tasks
+// back they are.
+func (request *recordedRequest) addTask(model string, slot int32, work int64, inputs []int32) {
 	task := formats.WayTask{Model: model}
-	if ev.Value > 0 {
-		task.Work = float64(ev.Value) / millionths
+	if work > 0 {
+		task.Work = float64(work) / millionths
 	}
-	for _, input := range ev.List {
+	for _, input := range inputs {
 		if input < 0 {
 			continue
 		}
@@ -79,6 +80,5 @@ func (request *recordedRequest) addTask(model string, ev *policy.Event) {
 			}
 		}
 	}
-	slices.Sort(task.Reads)
-	request.slots, request.path.Tasks = append(request.slots, ev.Task), append(request.path.Tasks, task)
+	request.slots, request.path.Tasks = append(request.slots, slot), append(request.path.Tasks, task)
 }

@@ -42,15 +42,31 @@ type Node struct {
 	Paths [][]int32
 }
 
+// LongestTime returns the largest sum of the times of nodes over the paths behind a node.
+func (n *Node) LongestTime(timeOf func(node int32) time.Duration) time.Duration {
+	longest := time.Duration(0)
+	for _, path := range n.Paths {
+		sum := time.Duration(0)
+		for _, node := range path {
+			sum += timeOf(node)
+		}
+		longest = max(longest, sum)
+	}
+	return longest
+}
+
 // OutcomeAt returns the outcome (the branch that a request takes behind the node) for a random number from [0,1), which
 // it uses up, by the chances of the outcomes.
-func (n *Node) OutcomeAt(remaining float64) int32 {
-	outcome := int32(0)
-	for int(outcome) < len(n.OutcomeChances)-1 && remaining >= n.OutcomeChances[outcome] {
-		remaining -= n.OutcomeChances[outcome]
-		outcome++
+func (n *Node) OutcomeAt(remaining float64) int32 { return indexAt(n.OutcomeChances, remaining) }
+
+// indexAt returns the index that a random number from [0,1) falls to, by the chances of the indexes, which sum to 1.
+func indexAt(chances []float64, remaining float64) int32 {
+	index := int32(0)
+	for int(index) < len(chances)-1 && remaining >= chances[index] {
+		remaining -= chances[index]
+		index++
 	}
-	return outcome
+	return index
 }
 
 // Edge leads from a node to one that reads it.
@@ -136,12 +152,11 @@ func Compile(plan *formats.Plan, shared *policy.Tables) error {
 		if err != nil {
 			return err
 		}
-		percentile, err := policy.ParsePercentile(application.Percentile)
-		if err != nil || application.SLOUS <= 0 {
-			return &document.Error{Path: path, Found: fmt.Sprintf("percentile %q, SLO %v", application.Percentile, application.SLOUS.D()), Expected: "a percentile and a positive SLO"}
+		model, err := servedModel(application, shared, path)
+		if err != nil {
+			return err
 		}
-		tables.Apps = append(tables.Apps, app)
-		models = append(models, policy.Model{Name: application.Model, SLO: application.SLOUS.D(), Percentile: percentile, RPS: application.RPS, NumPipelines: int32(len(shared.Pipelines))})
+		tables.Apps, models = append(tables.Apps, app), append(models, model)
 	}
 	if err := tables.setScaling(flowPlan.Scaling); err != nil {
 		return err
@@ -154,6 +169,15 @@ func Compile(plan *formats.Plan, shared *policy.Tables) error {
 	shared.Models, shared.KindTables = models, tables
 	tables.setLoads(shared)
 	return nil
+}
+
+// servedModel returns what the shared tables have of an application in the place of a model. Every pipeline serves it.
+func servedModel(application *formats.FlowApplication, shared *policy.Tables, path string) (policy.Model, error) {
+	percentile, err := policy.ParsePercentile(application.Percentile)
+	if err != nil || application.SLOUS <= 0 {
+		return policy.Model{}, &document.Error{Path: path, Found: fmt.Sprintf("percentile %q, SLO %v", application.Percentile, application.SLOUS.D()), Expected: "a percentile and a positive SLO"}
+	}
+	return policy.Model{Name: application.Model, SLO: application.SLOUS.D(), Percentile: percentile, RPS: application.RPS, NumPipelines: int32(len(shared.Pipelines))}, nil
 }
 
 // devicesOf returns the devices on which a service runs, pipeline after pipeline.

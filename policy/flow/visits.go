@@ -250,24 +250,12 @@ func DrawPaths(workflow *Workflow, name string, services []string, requests int,
 	// Run each request to its end, and note its tasks. BeginRequest reveals the first ones, those that are known at its
 	// arrival. Every task ends at once, and TaskEnded may append further tasks to the list that the loop goes through.
 	for range requests {
-		path := formats.Way{Count: 1}
-		indexOf := map[int32]int{}           // by slot: index in the path
+		request := recordedRequest{path: formats.Way{Count: 1}}
 		control.BeginRequest(0, 0, &reveals) // one request at a time, so all use slot 0; the only application is 0
-		path.KnownTasks = len(reveals.Tasks)
+		request.path.KnownTasks = len(reveals.Tasks)
 		for next := 0; next < len(reveals.Tasks); next++ {
 			revealed := reveals.Tasks[next]
-			task := formats.WayTask{Model: services[revealed.Service]}
-			if revealed.Work > 0 {
-				task.Work = float64(revealed.Work) / millionths
-			}
-			for _, input := range reveals.InputsOf(&revealed) {
-				if input >= 0 {
-					tasksBack := len(path.Tasks) - indexOf[input] // 1 is the task before this one
-					task.Reads = append(task.Reads, tasksBack)
-				}
-			}
-			indexOf[revealed.Task] = len(path.Tasks)
-			path.Tasks = append(path.Tasks, task)
+			request.addTask(services[revealed.Service], revealed.Task, revealed.Work, reveals.InputsOf(&revealed))
 			control.TaskEnded(revealed.Task, policy.Outcome{}, &reveals)
 		}
 
@@ -276,18 +264,18 @@ func DrawPaths(workflow *Workflow, name string, services []string, requests int,
 			reveals.ReleaseSlot(slot)
 		}
 		reveals.Reset()
-		if len(path.Tasks) == 0 {
+		if len(request.path.Tasks) == 0 {
 			continue
 		}
 
 		// Equal paths count together.
-		key := fmt.Sprint(path.KnownTasks, path.Tasks)
+		key := fmt.Sprint(request.path.KnownTasks, request.path.Tasks)
 		if pathIndex, ok := foundAt[key]; ok {
 			out[pathIndex].Count++
 			continue
 		}
 		foundAt[key] = len(out)
-		out = append(out, path)
+		out = append(out, request.path)
 	}
 	slices.SortStableFunc(out, func(a, b formats.Way) int { return b.Count - a.Count })
 	return out

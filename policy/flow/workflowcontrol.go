@@ -300,14 +300,7 @@ func (d *RandomChoices) uniform(req int32) float64 {
 
 // drawIndex draws an index of chances, which sum to 1, from the random stream of a request.
 func (d *RandomChoices) drawIndex(req int32, chances []float64) int32 {
-	remaining := d.uniform(req)
-	for i, chance := range chances[:len(chances)-1] {
-		remaining -= chance
-		if remaining < 0 {
-			return int32(i)
-		}
-	}
-	return int32(len(chances) - 1)
+	return indexAt(chances, d.uniform(req))
 }
 
 // ItemCount draws how often a step runs in a visit of its segment, by the plan's chances. Without chances it runs

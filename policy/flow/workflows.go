@@ -160,9 +160,9 @@ func compileWorkflows(plan *formats.Plan, flowPlan *formats.FlowPlan, shared *po
 		if err != nil {
 			return err
 		}
-		percentile, err := policy.ParsePercentile(application.Percentile)
-		if err != nil || application.SLOUS <= 0 {
-			return &document.Error{Path: path, Found: fmt.Sprintf("percentile %q, SLO %v", application.Percentile, application.SLOUS.D()), Expected: "a percentile and a positive SLO"}
+		model, err := servedModel(&application, shared, path)
+		if err != nil {
+			return err
 		}
 
 		// Paths: recorded ones, or else drawn by the chances of the graph. recordedPaths replaces the names of models by
@@ -179,7 +179,7 @@ func compileWorkflows(plan *formats.Plan, flowPlan *formats.FlowPlan, shared *po
 		}
 		tables.numberGenerationSteps(workflow)
 		tables.Apps = append(tables.Apps, *workflow)
-		models = append(models, policy.Model{Name: application.Model, SLO: application.SLOUS.D(), Percentile: percentile, RPS: application.RPS, NumPipelines: int32(len(shared.Pipelines))})
+		models = append(models, model)
 	}
 
 	// Applications share all pipelines: a pipeline belongs to a service, and to no model (-1). If no module is a language

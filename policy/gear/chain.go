@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"inferplan/policy"
+	"inferplan/policy/slots"
 )
 
 // chainFleet has the chains of devices (a device for each stage of a pipeline), their queues, and the batches on
@@ -14,7 +15,8 @@ type chainFleet struct {
 	tables           *policy.Tables
 	chains           []replicaChain // pipeline by pipeline
 	chainDevices     []int32        // devices of the chains, chain by chain
-	queues           []requestQueue // by chain
+	queues           []slots.List   // by chain: slots of its requests
+	queueLinks       slots.Links    // of the queues, by slot of a request
 	devices          []deviceState
 	devicesWithQueue []uint64     // set of devices, as bits: every device for which requests wait is in it
 	batches          []chainBatch // slots, by the device on which they start
@@ -73,18 +75,18 @@ func (f *chainFleet) makeChains() [][]int32 {
 			}
 			chainsOf[pipeline] = append(chainsOf[pipeline], chain)
 			startingChains[device] = append(startingChains[device], chain)
-			f.queues = append(f.queues, requestQueue{head: noIndex, tail: noIndex})
+			f.queues = append(f.queues, slots.EmptyList)
 		}
 	}
 
 	// Number the slots, device by device.
-	slots := int32(0)
+	batchSlots := int32(0)
 	for device := range f.devices {
 		deviceRow := &f.devices[device]
-		deviceRow.startingChains, deviceRow.firstSlot = startingChains[device], slots
-		slots += deviceRow.slotCount
+		deviceRow.startingChains, deviceRow.firstSlot = startingChains[device], batchSlots
+		batchSlots += deviceRow.slotCount
 	}
-	f.batches, f.batchRequests = make([]chainBatch, slots), make([]int32, slots*f.maxBatch)
+	f.batches, f.batchRequests = make([]chainBatch, batchSlots), make([]int32, batchSlots*f.maxBatch)
 	return chainsOf
 }
 
@@ -122,13 +124,17 @@ func (p *Policy) dispatch(now time.Duration, chain int32, out *policy.Actions) {
 	chainRow := &p.fleet.chains[chain]
 	pipeline, queue := &p.fleet.tables.Pipelines[chainRow.pipeline], &p.fleet.queues[chain]
 	devices := p.fleet.devicesOf(chain)
-	batchSlot, size := p.fleet.freeSlot(devices[0]), min(queue.length, pipeline.Batch)
+	batchSlot, size := p.fleet.freeSlot(devices[0]), min(queue.Len, pipeline.Batch)
 
 	// Take the requests from the queue.
 	firstTask, hops := int32(len(out.Tasks)), int32(len(out.Hops))
 	p.fleet.batches[batchSlot] = chainBatch{chain: chain, size: size, isLive: true}
 	tasks := p.fleet.requestsOf(batchSlot)
-	out.Tasks = queue.popInto(p.requests, tasks, out.Tasks)
+	for i := range tasks {
+		tasks[i] = queue.First
+		p.removeFromQueue(tasks[i])
+	}
+	out.Tasks = append(out.Tasks, tasks...)
 	p.fleet.devices[devices[0]].activeBatches++
 	chainRow.activeBatches++
 
@@ -220,8 +226,8 @@ func (p *Policy) loseDevice(now time.Duration, device int32, out *policy.Actions
 
 	// Move the queues of its chains. The head leaves its queue each time, and enqueue chooses another chain.
 	for chain := range p.fleet.queues {
-		for p.fleet.chains[chain].lostDevices > 0 && p.fleet.queues[chain].head != noIndex {
-			slot := p.fleet.queues[chain].head
+		for p.fleet.chains[chain].lostDevices > 0 && p.fleet.queues[chain].First != noIndex {
+			slot := p.fleet.queues[chain].First
 			p.removeFromQueue(slot)
 			p.enqueue(now, slot, out)
 		}

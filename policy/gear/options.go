@@ -2,9 +2,9 @@ package gear
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"inferplan/policy"
@@ -64,12 +64,7 @@ func (o Options) Parameters() map[string]float64 {
 // flush_us and shed. It returns an error for an unknown parameter or a value outside its range.
 func ParseOptions(tables *policy.Tables, params map[string]float64) (Options, error) {
 	options := DefaultOptions(tables)
-	names := make([]string, 0, len(params))
-	for name := range params {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(params)) {
 		value := params[name]
 		inRange := value >= 0 && value <= 1e12
 		switch name {
@@ -84,8 +79,7 @@ func ParseOptions(tables *policy.Tables, params map[string]float64) (Options, er
 		case "shed":
 			inRange, options.RefuseLate = value == 0 || value == 1, value == 1
 		default:
-			return options, fmt.Errorf("policy %s: parameter %q: unknown, expected one of %s", Name, name,
-				strings.Join([]string{"window_us", "alpha", "hysteresis", "flush_us", "shed"}, ", "))
+			return options, fmt.Errorf("policy %s: parameter %q: unknown, expected one of window_us, alpha, hysteresis, flush_us, shed", Name, name)
 		}
 		if !inRange {
 			return options, fmt.Errorf("policy %s: parameter %s: found %v, expected a number of at least 0 (window_us: 1000, hysteresis: whole, shed: 0 or 1) and at most 1e12 (alpha, hysteresis: 1e6)", Name, name, value)

@@ -56,16 +56,15 @@ type deviceState struct {
 	startingChains       []int32 // chains that start on it
 }
 
-// requestState is the state of a request. prevInQueue and nextInQueue link the requests of a queue.
+// requestState is the state of a request.
 type requestState struct {
-	gear, stage              int32
-	queue                    int32 // queue in which it waits, or noIndex if it is in a batch
-	prevInQueue, nextInQueue int32
-	workRow                  int32 // start of its work row, see refusalRule
-	arrivedAt                time.Duration
-	enqueuedAt               time.Duration // when it joined its queue
-	hasAnswer                bool          // some model has answered: the request can be completed
-	cancelled                bool
+	gear, stage int32
+	queue       int32 // queue in which it waits, or noIndex if it is in a batch
+	workRow     int32 // start of its work row, see refusalRule
+	arrivedAt   time.Duration
+	enqueuedAt  time.Duration // when it joined its queue
+	hasAnswer   bool          // some model has answered: the request can be completed
+	cancelled   bool
 }
 
 // New returns the policy of a gear plan: the state of its chains (devices of a replica), the gears over them, and

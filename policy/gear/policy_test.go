@@ -201,10 +201,10 @@ func TestSlowerGearWaitsForHysteresisAndQueue(t *testing.T) {
 		{0, 9, 0}, {15, 9, 1}, // never in the way of a faster gear
 	} {
 		q := &s.p.fleet.queues[0]
-		q.length += int32(c.queued)
+		q.Len += int32(c.queued)
 		before := s.p.Gear()
 		switched := window(time.Duration(i+1)*100*ms, c.arrivals)
-		q.length -= int32(c.queued)
+		q.Len -= int32(c.queued)
 		if s.p.Gear() != c.gear || switched != (before != c.gear) {
 			t.Fatalf("window %d: gear %d, expected %d", i, s.p.Gear(), c.gear)
 		}

@@ -8,13 +8,6 @@ import (
 	"inferplan/policy"
 )
 
-// requestQueue is the queue of a chain, linked through the requests (prevInQueue, nextInQueue): the slots of its
-// first and its last request, or noIndex.
-type requestQueue struct {
-	head, tail int32
-	length     int32
-}
-
 // enqueue is called when a request arrives, goes on to its next model, or has lost its batch or queue with a device. It
 // puts the request into the queue of its stage, on the replica whose turn it is (smooth weighted round robin), and
 // returns the replica's first device. If every replica is lost, the request skips the stage. If no stage is left, it is
@@ -88,57 +81,17 @@ func (p *Policy) nextReplica(stage *gearStage) int {
 // pushRequest appends a request to the queue of a chain, and notes that the first device of the chain has a queue to serve.
 func (p *Policy) pushRequest(now time.Duration, requestSlot, chain int32) {
 	queue, request := &p.fleet.queues[chain], &p.requests[requestSlot]
-	request.queue, request.prevInQueue, request.nextInQueue, request.enqueuedAt = chain, queue.tail, noIndex, now
-	if queue.tail != noIndex {
-		p.requests[queue.tail].nextInQueue = requestSlot
-	} else {
-		queue.head = requestSlot
-	}
-	queue.tail = requestSlot
-	queue.length++
+	request.queue, request.enqueuedAt = chain, now
+	p.fleet.queueLinks.Append(queue, requestSlot)
 	device := p.fleet.firstDevice(chain)
 	p.fleet.devicesWithQueue[device/64] |= 1 << (device % 64)
 }
 
-// popInto is called by dispatch. It takes the first requests of a queue, as many as batchRequests (the members of the
-// batch) is long, writes their slots into that list, and returns tasks (those of the action) with them appended. The
-// queue is linked through the requests and must have as many.
-func (q *requestQueue) popInto(requests []requestState, batchRequests, tasks []int32) []int32 {
-	requestSlot := q.head
-	for i := range batchRequests {
-		batchRequests[i], tasks = requestSlot, append(tasks, requestSlot)
-		request := &requests[requestSlot]
-		request.queue = noIndex // it is in a batch
-		requestSlot = request.nextInQueue
-	}
-
-	// The next request is the new head.
-	q.head = requestSlot
-	if requestSlot == noIndex {
-		q.tail = noIndex
-	} else {
-		requests[requestSlot].prevInQueue = noIndex
-	}
-	q.length -= int32(len(batchRequests))
-	return tasks
-}
-
-// removeFromQueue removes a request from the middle of its queue, when its client has gone away or its chain is
+// removeFromQueue removes a request from its queue, when it enters a batch, its client has gone away or its chain is
 // lost.
 func (p *Policy) removeFromQueue(requestSlot int32) {
 	request := &p.requests[requestSlot]
-	queue := &p.fleet.queues[request.queue]
-	if request.prevInQueue != noIndex {
-		p.requests[request.prevInQueue].nextInQueue = request.nextInQueue
-	} else {
-		queue.head = request.nextInQueue
-	}
-	if request.nextInQueue != noIndex {
-		p.requests[request.nextInQueue].prevInQueue = request.prevInQueue
-	} else {
-		queue.tail = request.prevInQueue
-	}
-	queue.length--
+	p.fleet.queueLinks.Remove(&p.fleet.queues[request.queue], requestSlot)
 	request.queue = noIndex
 }
 
@@ -150,7 +103,7 @@ func (p *Policy) serveIdle(now time.Duration, out *policy.Actions) {
 		for ; set != 0; set &= set - 1 { // clears the lowest bit, whose device was served
 			device := int32(64*word + bits.TrailingZeros64(set))
 			switch deviceRow := &p.fleet.devices[device]; {
-			case !slices.ContainsFunc(deviceRow.startingChains, func(chain int32) bool { return p.fleet.queues[chain].length > 0 }):
+			case !slices.ContainsFunc(deviceRow.startingChains, func(chain int32) bool { return p.fleet.queues[chain].Len > 0 }):
 				p.fleet.devicesWithQueue[word] &^= 1 << (device % 64)
 			case deviceRow.activeBatches == 0 && !deviceRow.isLost:
 				p.serveDevice(now, device, out)
@@ -168,10 +121,10 @@ func (p *Policy) serveDevice(now time.Duration, device int32, out *policy.Action
 	// Find the queue to serve, and when the next one is flushed.
 	for _, chain := range p.fleet.devices[device].startingChains {
 		queue, chainRow := &p.fleet.queues[chain], &p.fleet.chains[chain]
-		if queue.length == 0 || chainRow.activeBatches == chainRow.maxBatches || chainRow.lostDevices > 0 {
+		if queue.Len == 0 || chainRow.activeBatches == chainRow.maxBatches || chainRow.lostDevices > 0 {
 			continue
 		}
-		if due := p.requests[queue.head].enqueuedAt + p.options.Flush; queue.length < p.minQueue[chainRow.pipeline] && due > now {
+		if due := p.requests[queue.First].enqueuedAt + p.options.Flush; queue.Len < p.minQueue[chainRow.pipeline] && due > now {
 			if nextFlush < 0 || due < nextFlush {
 				nextFlush = due
 			}
@@ -200,15 +153,15 @@ func (p *Policy) serveDevice(now time.Duration, device int32, out *policy.Action
 func (p *Policy) comesFirst(chain, otherChain int32) bool {
 	queue, otherQueue := &p.fleet.queues[chain], &p.fleet.queues[otherChain]
 	if p.refusals == nil || !p.refusals.isRefusing() {
-		return queue.length > otherQueue.length
+		return queue.Len > otherQueue.Len
 	}
-	fillsBatch := queue.length >= p.fleet.tables.Pipelines[p.fleet.chains[chain].pipeline].Batch
-	otherFillsBatch := otherQueue.length >= p.fleet.tables.Pipelines[p.fleet.chains[otherChain].pipeline].Batch
+	fillsBatch := queue.Len >= p.fleet.tables.Pipelines[p.fleet.chains[chain].pipeline].Batch
+	otherFillsBatch := otherQueue.Len >= p.fleet.tables.Pipelines[p.fleet.chains[otherChain].pipeline].Batch
 	switch {
 	case fillsBatch != otherFillsBatch:
 		return fillsBatch
 	case fillsBatch:
-		return p.requests[queue.head].arrivedAt < p.requests[otherQueue.head].arrivedAt
+		return p.requests[queue.First].arrivedAt < p.requests[otherQueue.First].arrivedAt
 	}
-	return queue.length > otherQueue.length
+	return queue.Len > otherQueue.Len
 }

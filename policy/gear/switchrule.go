@@ -67,7 +67,7 @@ func (p *Policy) handleWindowEnd(now time.Duration, out *policy.Actions) {
 func (p *Policy) firstModelQueue() int32 {
 	sum := int32(0)
 	for _, chain := range p.gearStages[p.firstStage[p.gear]].chains {
-		sum += p.fleet.queues[chain].length
+		sum += p.fleet.queues[chain].Len
 	}
 	return sum
 }

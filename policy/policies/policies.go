@@ -81,18 +81,14 @@ var planKinds = []planKind{
 		compile:    flow.Compile,
 		ownsTables: func(t *policy.Tables) bool { return flow.GraphTablesOf(t) != nil },
 		newControl: flow.NewGraphControl,
-		makers: makersByName(drop.Names(), func(name string, t *policy.Tables, params map[string]float64) (policy.Policy, error) {
-			return drop.New(name, t, params)
-		}),
+		makers:     makersByName(drop.Names(), drop.New),
 	},
 	{
 		name:       formats.PlanFlow,
 		variant:    " with segments",
 		ownsTables: func(t *policy.Tables) bool { return flow.WorkflowTablesOf(t) != nil },
 		newControl: flow.NewWorkflowControl,
-		makers: makersByName(workflow.Names(), func(name string, t *policy.Tables, params map[string]float64) (policy.Policy, error) {
-			return workflow.Make(name, t, params)
-		}),
+		makers:     makersByName(workflow.Names(), workflow.Make),
 	},
 	{
 		name:       formats.PlanQueue,
@@ -108,7 +104,7 @@ var planKinds = []planKind{
 				}
 				return balance.NewPriority(t)
 			}},
-		}, makersByName(vqueue.Names(), func(name string, t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+		}, makersByName(vqueue.Names(), func(name string, t *policy.Tables, params map[string]float64) (*vqueue.Policy, error) {
 			opt, err := vqueue.ParseOptions(name, params)
 			if err != nil {
 				return nil, err
@@ -120,7 +116,7 @@ var planKinds = []planKind{
 
 // makersByName returns the policies of a package whose constructor takes their name as its first argument, in the
 // form of the list of policies.
-func makersByName(names []string, newPolicy func(name string, tables *policy.Tables, params map[string]float64) (policy.Policy, error)) []namedPolicy {
+func makersByName[P policy.Policy](names []string, newPolicy func(name string, tables *policy.Tables, params map[string]float64) (P, error)) []namedPolicy {
 	var policies []namedPolicy
 	for _, name := range names {
 		policies = append(policies, namedPolicy{name, func(tables *policy.Tables, params map[string]float64) (policy.Policy, error) {

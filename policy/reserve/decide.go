@@ -49,7 +49,7 @@ func (p *Policy) decideModel(modelIndex int32, now time.Duration, out *policy.Ac
 	}
 
 	// Set the wake. After a dispatch the colocated models, whose devices are now busier, decide again.
-	p.setWake(modelIndex, model.nextWake, out)
+	underway.SetWake(&model.pendingWake, modelIndex, model.nextWake, out)
 	if !dispatched {
 		return
 	}
@@ -496,12 +496,11 @@ func (c *batchChooser) shouldDropHead(chosenPath *reservedPath, head *waiting.Re
 // dropHead drops the head of a model's queue (the request with the earliest deadline) because of a verdict. The
 // reason is the deadline or, if a device was lost under the request or none is left for it, the lost device.
 func (p *Policy) dropHead(modelIndex int32, verdict verdict, out *policy.Actions) {
-	request := p.models[modelIndex].queue.Pop()
 	reason := policy.ReasonDeadline
-	if request.WasLost || verdict == headStranded {
+	if verdict == headStranded {
 		reason = policy.ReasonWorkerLost
 	}
-	dropRequest(modelIndex, request.Req, reason, out)
+	underway.DropHead(&p.models[modelIndex].queue, modelIndex, reason, out)
 }
 
 // latestDispatch returns the time at which a head that waits for a fuller batch (one of one request more than wait now)
@@ -557,19 +556,4 @@ func (p *Policy) dispatch(modelIndex int32, path *reservedPath, now time.Duratio
 	p.batches.Dispatch(&p.models[modelIndex].queue, modelIndex, path.pipeline, path.batchSize, firstStage, len(path.hops), out)
 	p.batches.BatchAt(batchSlot).LatestEnd = latestEnd
 	return true
-}
-
-// setWake sets the timer at which a model's head is looked at again to wakeAt, unless it is set for that time already.
-// farFuture stops the timer. pendingWake is the time for which the timer is set; each model has a timer with its index
-// as the tag.
-func (p *Policy) setWake(modelIndex int32, wakeAt time.Duration, out *policy.Actions) {
-	model := &p.models[modelIndex]
-	if wakeAt == model.pendingWake {
-		return
-	}
-	model.pendingWake = wakeAt
-	if wakeAt >= farFuture {
-		wakeAt = -1 // stops the timer
-	}
-	out.List = append(out.List, policy.Action{Kind: policy.Wake, Model: modelIndex, Tag: modelIndex, At: wakeAt})
 }

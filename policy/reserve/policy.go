@@ -2,6 +2,7 @@ package reserve
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -60,12 +61,7 @@ const (
 // same message.
 func ParseOptions(params map[string]float64) (Options, error) {
 	options := DefaultOptions()
-	names := make([]string, 0, len(params))
-	for name := range params {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(params)) {
 		value := params[name]
 		inRange := value >= 0
 		expected := "a number in range"
@@ -374,7 +370,7 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	p.decideMarkedModels(now, out)
 }
 
-// handleWake is called when the timer fires that setWake set for a model, to mark that model for a decision. Colocated
+// handleWake is called when the timer fires that underway.SetWake set for a model, to mark that model for a decision. Colocated
 // models that wait for work on their devices may wait for the same device, so they decide, too, and the most urgent one
 // gets it.
 func (p *Policy) handleWake(modelIndex int32) {

@@ -25,6 +25,19 @@ func RejectParameters(name string, params map[string]float64) error {
 	return fmt.Errorf("policy %s: unknown parameter %q, expected none", name, slices.Min(slices.Collect(maps.Keys(params))))
 }
 
+// SetWake sets the timer at which a model's head is looked at again to wakeAt, unless it is set for that time already, which
+// pending has. FarFuture stops the timer. Each model has a timer with its index as the tag.
+func SetWake(pending *time.Duration, model int32, wakeAt time.Duration, out *policy.Actions) {
+	if wakeAt == *pending {
+		return
+	}
+	*pending = wakeAt
+	if wakeAt >= FarFuture {
+		wakeAt = -1 // stops the timer
+	}
+	out.List = append(out.List, policy.Action{Kind: policy.Wake, Model: model, Tag: model, At: wakeAt})
+}
+
 // DropHead drops the head (the request with the earliest deadline) of a model's queue for a reason. If the request
 // was in a batch of a lost device before, that is the reason.
 func DropHead(queue *waiting.Queue, model int32, reason policy.DropReason, out *policy.Actions) {

@@ -97,7 +97,7 @@ func (table *BatchTable) Dispatch(queue *waiting.Queue, model, pipeline, size in
 		TaskFirst: int32(len(out.Tasks)), HopFirst: int32(len(out.Hops) - hops), HopCount: batch.Hops,
 	}
 	for i := range table.Members(slot) {
-		request := queue.Pop()
+		request := *queue.Pop()
 		table.members[slot*table.maxBatch+int32(i)] = request
 		out.Tasks = append(out.Tasks, request.Req)
 	}

@@ -98,7 +98,7 @@ func (c *calibrator) observeStarts(now time.Duration, actions *policy.Actions, f
 		request := &c.requests.byNumber[actions.Tasks[action.TaskFirst]]
 		if queueIndex := request.instanceIndex; c.saturatedSpans[queueIndex].isOpen {
 			// The instance may have changed its network since the last start, so its forecast is given the pace of the present one.
-			kind := requestKind(request.model, c.fleet.isMegaPrompt(request))
+			kind := requestKind(request.Model, c.fleet.isMegaPrompt(request))
 			instance := &c.fleet.instances[queueIndex]
 			deviceKind, forecast := c.fleet.kindOf(instance), &c.startForecasts[queueIndex]
 			forecast.Pace = &c.paceFollowers[c.followerIndex(c.saturatedSpans[queueIndex].network, deviceKind)]
@@ -106,7 +106,7 @@ func (c *calibrator) observeStarts(now time.Duration, actions *policy.Actions, f
 			// The pace is measured against the work of this request before the pace corrects it. A forecast of later starts uses the corrected work of
 			// all kinds of requests on this kind of device.
 			workBeforePace, correctedWorks := c.workBeforePace[deviceKind][kind], c.workWithPace[deviceKind]
-			forecast.ObserveStart(toSeconds(now), len(instance.runningBatches), kind, float64(request.promptTokens), workBeforePace, correctedWorks, c.groups.options.Objective.CommonSD)
+			forecast.ObserveStart(toSeconds(now), len(instance.RunningBatches), kind, float64(request.promptTokens), workBeforePace, correctedWorks, c.groups.options.Objective.CommonSD)
 		}
 	}
 }
@@ -119,7 +119,7 @@ func (c *calibrator) observeTokens(queueIndex, requestNumber, tokens int32) {
 	if c.enabled && c.saturatedSpans[queueIndex].isOpen && tokens > request.producedTokens {
 		// The work is predicted by the plan's estimator, not by the corrected one, because the throughput's follower learns how much longer than
 		// that the instance takes.
-		estimator := &c.planEstimators[c.fleet.estimatorIndex(request.model, c.fleet.isMegaPrompt(request), c.fleet.kindOf(&c.fleet.instances[queueIndex]))]
+		estimator := &c.planEstimators[c.fleet.estimatorIndex(request.Model, c.fleet.isMegaPrompt(request), c.fleet.kindOf(&c.fleet.instances[queueIndex]))]
 		work := estimator.Beta * float64(tokens-request.producedTokens)
 		if request.producedTokens == 0 {
 			work += estimator.Alpha * float64(request.promptTokens)
@@ -138,7 +138,7 @@ func (c *calibrator) observeAnswer(queueIndex, requestNumber, tokens int32) {
 	}
 	c.observeTokens(queueIndex, requestNumber, tokens)
 	if request := &c.requests.byNumber[requestNumber]; !c.fleet.isMegaPrompt(request) {
-		c.lengthFollowers[request.model].AddAnswer(float64(request.promptTokens), float64(tokens))
+		c.lengthFollowers[request.Model].AddAnswer(float64(request.promptTokens), float64(tokens))
 	}
 }
 
@@ -151,26 +151,26 @@ func (c *calibrator) observeLoad(now time.Duration, queueIndex int32) {
 	}
 	instance, span := &c.fleet.instances[queueIndex], &c.saturatedSpans[queueIndex]
 	saturated := c.isSaturated(instance, queueIndex)
-	if span.isOpen && (!saturated || span.network != instance.loadedNetwork) {
+	if span.isOpen && (!saturated || span.network != instance.LoadedNetwork) {
 		// Give what was measured to the followers. Forecasts of starts are dropped, because they hold for a saturated instance only.
 		c.countWork(now, queueIndex)
 		c.startForecasts[queueIndex].Reset()
 		span.isOpen = false
 	}
 	if saturated && !span.isOpen {
-		*span = saturatedSpan{isOpen: true, countedSince: now, network: instance.loadedNetwork}
+		*span = saturatedSpan{isOpen: true, countedSince: now, network: instance.LoadedNetwork}
 	}
 }
 
 // isSaturated reports whether only its capacity keeps an instance from starting the first request of its queue: it is up, holds the network
 // of that request, and takes no further request. Only then its throughput shows what it can do.
-func (c *calibrator) isSaturated(instance *instance, queueIndex int32) bool {
+func (c *calibrator) isSaturated(instance *Instance, queueIndex int32) bool {
 	groupIndex := c.groups.assignment.Head(queueIndex)
-	if groupIndex < 0 || !instance.isUp() || instance.loadingNetwork >= 0 || instance.pendingEvictions > 0 || instance.loadedNetwork != c.groups.problem.Groups[groupIndex].Model {
+	if groupIndex < 0 || !instance.IsUp() || instance.LoadingNetwork >= 0 || instance.pendingEvictions > 0 || instance.LoadedNetwork != c.groups.problem.Groups[groupIndex].Model {
 		return false
 	}
-	request := &c.requests.byNumber[c.groups.members[groupIndex].firstRequest]
-	return !c.fleet.atCap(instance, request.model) && !c.fleet.canTakeRequest(instance, request)
+	request := &c.requests.byNumber[c.groups.members[groupIndex].requests.First]
+	return !c.fleet.AtCap(instance, request.Model) && !c.fleet.CanTakeRequest(instance, request)
 }
 
 // countWork gives the work that the instance of a queue has finished since the last count, and the time that passed, to the follower of its
@@ -228,8 +228,8 @@ func (c *calibrator) updateEstimators(now time.Duration) {
 	c.groups.instanceChanges++
 	c.updateRequestWork()
 	for groupIndex := range c.groups.members {
-		if c.groups.members[groupIndex].inUse && c.groups.members[groupIndex].size > 0 {
-			c.groups.setCosts(int32(groupIndex), c.groups.members[groupIndex].size, c.groups.members[groupIndex].promptTokens)
+		if c.groups.members[groupIndex].inUse && c.groups.members[groupIndex].requests.Len > 0 {
+			c.groups.setCosts(int32(groupIndex), c.groups.members[groupIndex].requests.Len, c.groups.members[groupIndex].promptTokens)
 		}
 	}
 }

@@ -89,6 +89,6 @@ func (c *sloClass) dueAt(event *policy.Event) time.Duration {
 
 // milestonePassed reports whether a running request has reached its class's milestone (the point to which the SLO applies), so that its SLO
 // can no longer be missed.
-func (c *sloClass) milestonePassed(request *request) bool {
+func (c *sloClass) milestonePassed(request *Request) bool {
 	return c.milestone == atStart || c.milestone == atFirstToken && request.producedTokens > 0
 }

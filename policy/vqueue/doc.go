@@ -42,7 +42,7 @@
 //	queueplan.go     Tables compiled from a plan of queues
 //	options.go       policies by name, parameters
 //	class.go         when a request is due
-//	lso.go           the serving operations, a type each
+//	lso.go           the serving operations
 //	requests.go      the open requests and their batches
 //	turns.go         clients that take turns in a class
 //	fleet.go         instances: running batches, KV memory, caps of classes

@@ -37,12 +37,7 @@ func (s *Search) exchangePieces(heat float64) {
 			increase = math.Inf(1)
 		}
 	}
-	if increase <= 0 || s.rng.Float64() < math.Exp(-increase/heat) {
-		s.acceptStep()
-	} else {
-		s.restoreQueues(oldTotal)
-	}
-	s.savedQueues = s.savedQueues[:0]
+	s.endStep(increase, oldTotal, heat)
 }
 
 // randomPiece returns a random range of positions [start, end) of a queue of queueLength groups: in a third of the cases from a random

@@ -65,7 +65,7 @@ func (p *placer) estimateStart(expectation *Expectation, now time.Duration, mode
 	}()
 
 	// Find the queue and position. Mega prompts (many times longer than others) have estimators of their own.
-	request := request{model: model, promptTokens: prompt, deadline: deadline}
+	request := Request{Model: model, promptTokens: prompt, Deadline: deadline}
 	p.setProbe(&request, p.fleet.isMegaPrompt(&request))
 	queueIndex, position := p.cheapestProbePosition()
 	if queueIndex < 0 { // no instance that is up can serve it
@@ -85,7 +85,7 @@ func (p *placer) estimateStart(expectation *Expectation, now time.Duration, mode
 	cost, probe := p.groups.problem.Cost(p.probeGroup, queue.Kind), &p.groups.problem.Groups[p.probeGroup]
 
 	// At the front of an idle instance that holds the network it starts at once, whatever the queue's start says.
-	if instance := &p.fleet.instances[queueIndex]; position == 0 && instance.loadedNetwork == probe.Model && len(instance.runningBatches) == 0 {
+	if instance := &p.fleet.instances[queueIndex]; position == 0 && instance.LoadedNetwork == probe.Model && len(instance.RunningBatches) == 0 {
 		startAt = toSeconds(now)
 	}
 	startAt += queue.changeTime(lastModel, probe.Model)
@@ -110,7 +110,7 @@ func (p *placer) timePerRequest(model int32) time.Duration {
 	rate := 0.0 // requests per second
 	for i := range p.fleet.instances {
 		instance := &p.fleet.instances[i]
-		if estimator := p.fleet.estimatorOn(instance, model, false); instance.isUp() && estimator.Batch > 0 {
+		if estimator := p.fleet.EstimatorOn(instance, model, false); instance.IsUp() && estimator.Batch > 0 {
 			workEach, _ := estimator.Work(1)
 			rate += 1 / workEach
 		}

@@ -47,19 +47,19 @@ func (p *Policy) Check() error {
 			continue
 		}
 		n, last := int32(0), int32(-1)
-		for requestNumber := members.firstRequest; requestNumber >= 0; requestNumber = p.requests.byNumber[requestNumber].nextInGroup {
-			if request := &p.requests.byNumber[requestNumber]; request.groupIndex != int32(g) || request.prevInGroup != last || !request.isOpen || request.model != members.model {
+		for requestNumber := members.requests.First; requestNumber >= 0; requestNumber = p.requests.groupLinks[requestNumber].Next {
+			if request := &p.requests.byNumber[requestNumber]; request.groupIndex != int32(g) || p.requests.groupLinks[requestNumber].Previous != last || !request.isOpen || request.Model != members.model {
 				return fmt.Errorf("group %d has request %d, which is %+v", g, requestNumber, *request)
 			}
 			n, last = n+1, requestNumber
 		}
-		if n != members.size || last != members.lastRequest || n == 0 || p.groups.assignment.QueueOf(int32(g)) < 0 || p.groups.problem.Groups[g].Size != float64(n) {
-			return fmt.Errorf("group %d counts %d members, has %d; queue %d, size %g", g, members.size, n, p.groups.assignment.QueueOf(int32(g)), p.groups.problem.Groups[g].Size)
+		if n != members.requests.Len || last != members.requests.Last || n == 0 || p.groups.assignment.QueueOf(int32(g)) < 0 || p.groups.problem.Groups[g].Size != float64(n) {
+			return fmt.Errorf("group %d counts %d members, has %d; queue %d, size %g", g, members.requests.Len, n, p.groups.assignment.QueueOf(int32(g)), p.groups.problem.Groups[g].Size)
 		}
 	}
 	for i := range p.fleet.instances {
 		instance, tokens, taken, evicting := &p.fleet.instances[i], int64(0), int64(0), 0
-		for _, batchNumber := range instance.runningBatches {
+		for _, batchNumber := range instance.RunningBatches {
 			request := &p.requests.byNumber[p.requests.requestOfBatch[batchNumber]]
 			tokens += request.reservedKVTokens
 			taken += request.takenTokens
@@ -83,13 +83,13 @@ func (p *Policy) OpenRequests() int { return p.requests.openRequests }
 // DueAndLead is when a request of an event is due, and how long before it has to start on
 // the first instance.
 func (p *Policy) DueAndLead(event *policy.Event) (due, lead time.Duration) {
-	return p.fleet.classes[event.Model].dueAt(event), p.fleet.leadTime(&p.fleet.instances[0], event.Model)
+	return p.fleet.classes[event.Model].dueAt(event), p.fleet.LeadTime(&p.fleet.instances[0], event.Model)
 }
 
 // PlannedWork is what a mean request of a model is planned to take on the first instance, and
 // its answer's length.
 func (p *Policy) PlannedWork(model int32) (seconds, output float64) {
-	estimator := p.fleet.estimatorOn(&p.fleet.instances[0], model, false)
+	estimator := p.fleet.EstimatorOn(&p.fleet.instances[0], model, false)
 	seconds, _ = estimator.Work(1)
 	return seconds, estimator.OutputMean
 }
@@ -98,9 +98,9 @@ func (p *Policy) PlannedWork(model int32) (seconds, output float64) {
 func (p *Policy) WaitingPerQueue() []int {
 	out := make([]int, len(p.fleet.instances))
 	for queueIndex := range out {
-		out[queueIndex] = len(p.fleet.instances[queueIndex].runningBatches)
+		out[queueIndex] = len(p.fleet.instances[queueIndex].RunningBatches)
 		for _, entry := range p.groups.assignment.queues[queueIndex].entries {
-			out[queueIndex] += int(p.groups.members[entry.group].size)
+			out[queueIndex] += int(p.groups.members[entry.group].requests.Len)
 		}
 	}
 	return out

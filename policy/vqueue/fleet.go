@@ -14,21 +14,21 @@ type instanceFleet struct {
 	queueTables *Tables        // this package's tables of the plan
 	classes     []sloClass     // by served model
 	operations  servingOperations
-	instances   []instance
+	instances   []Instance
 	instanceOf  []int32 // by device of the plan: the index of its instance; -1 if it has none
 }
 
-// instance is a server of language models on a device. It holds one network at a time, and runs batches of one request each.
-type instance struct {
-	device            int32         // device of the plan
+// Instance is a server of language models on a device. It holds one network at a time, and runs batches of one request each.
+type Instance struct {
+	Device            int32         // device of the plan
 	isDeviceLost      bool          // its device is lost
-	isSwitchedOff     bool          // Options.NewScaler's rule has switched it off
-	loadedNetwork     int32         // network that is loaded; -1 if none
-	loadingNetwork    int32         // network that is being loaded; -1 if none
+	IsSwitchedOff     bool          // Options.NewScaler's rule has switched it off
+	LoadedNetwork     int32         // network that is loaded; -1 if none
+	LoadingNetwork    int32         // network that is being loaded; -1 if none
 	loadStart         time.Duration // start of that load
-	loadFailed        bool          // the last load failed; the next tick tries again
-	runningBatches    []int32       // batch numbers; a batch is one request
-	runningByModel    []int32       // number of running batches by served model
+	LoadFailed        bool          // the last load failed; the next tick tries again
+	RunningBatches    []int32       // batch numbers; a batch is one request
+	RunningByModel    []int32       // number of running batches by served model
 	reservedKVTokens  int64         // tokens of KV memory that the running batches are expected to take
 	pendingEvictions  int           // number of evictions that were ordered and have not ended
 	memoryEpoch       int32         // number of times that all its KV memory was lost, by a change of network or of the device
@@ -52,18 +52,18 @@ func newInstanceFleet(planTables *policy.Tables, queueTables *Tables, operations
 			continue // the plan has no instance on this device
 		}
 		fleet.instanceOf[device] = int32(len(fleet.instances))
-		newInstance := instance{device: int32(device), loadedNetwork: -1, loadingNetwork: -1, runningByModel: make([]int32, len(planTables.Models)), maxSequences: int64(planTables.Instances[tableIndex].MaxSequences), kvTokens: planTables.Instances[tableIndex].KVTokens}
+		newInstance := Instance{Device: int32(device), LoadedNetwork: -1, LoadingNetwork: -1, RunningByModel: make([]int32, len(planTables.Models)), maxSequences: int64(planTables.Instances[tableIndex].MaxSequences), kvTokens: planTables.Instances[tableIndex].KVTokens}
 		// An instance holds one network at a time, so the plan lists at most one that is loaded at the start.
 		if residentNetworks := planTables.Resident[device]; len(residentNetworks) > 0 {
-			newInstance.loadedNetwork = residentNetworks[0]
+			newInstance.LoadedNetwork = residentNetworks[0]
 		}
 		fleet.instances = append(fleet.instances, newInstance)
 	}
 	return fleet
 }
 
-// isUp reports whether the instance's device is there and the instance is switched on.
-func (in *instance) isUp() bool { return !in.isDeviceLost && !in.isSwitchedOff }
+// IsUp reports whether the instance's device is there and the instance is switched on.
+func (in *Instance) IsUp() bool { return !in.isDeviceLost && !in.IsSwitchedOff }
 
 // networkOf returns the network (weights) of a served model, which is a model with one SLO class. Classes of a model share the network.
 func (f *instanceFleet) networkOf(model int32) int32 {
@@ -81,8 +81,8 @@ func (f *instanceFleet) anyModelOf(network int32) int32 {
 }
 
 // kindOf returns the kind of an instance's device.
-func (f *instanceFleet) kindOf(instance *instance) int32 {
-	return f.tables.Devices[instance.device].Kind
+func (f *instanceFleet) kindOf(instance *Instance) int32 {
+	return f.tables.Devices[instance.Device].Kind
 }
 
 // estimatorIndex returns the index in Tables.RCT of the estimator of a served model, for regular requests or mega prompts (many times
@@ -92,42 +92,42 @@ func (f *instanceFleet) estimatorIndex(model int32, isMegaPrompt bool, kind int3
 }
 
 // isMegaPrompt reports whether a request is a mega prompt: its prompt has at least as many tokens as the plan's limit for its model says.
-func (f *instanceFleet) isMegaPrompt(request *request) bool {
-	return f.queueTables.MegaTokens[request.model] > 0 && request.promptTokens >= f.queueTables.MegaTokens[request.model]
+func (f *instanceFleet) isMegaPrompt(request *Request) bool {
+	return f.queueTables.MegaTokens[request.Model] > 0 && request.promptTokens >= f.queueTables.MegaTokens[request.Model]
 }
 
-// estimatorOn returns the estimator of completion times of a served model on an instance, for regular requests or mega prompts (many times longer).
-func (f *instanceFleet) estimatorOn(instance *instance, model int32, isMegaPrompt bool) *RCT {
+// EstimatorOn returns the estimator of completion times of a served model on an instance, for regular requests or mega prompts (many times longer).
+func (f *instanceFleet) EstimatorOn(instance *Instance, model int32, isMegaPrompt bool) *RCT {
 	return f.queueTables.Estimator(len(f.tables.Kinds), model, isMegaPrompt, f.kindOf(instance))
 }
 
 // isAllowed reports whether the plan lets an instance serve a network. The lists of devices are sorted. Without lists it may serve any.
-func (f *instanceFleet) isAllowed(instance *instance, network int32) bool {
+func (f *instanceFleet) isAllowed(instance *Instance, network int32) bool {
 	if f.queueTables.AllowedDevices == nil {
 		return true
 	}
-	_, allowed := slices.BinarySearch(f.queueTables.AllowedDevices[network], instance.device)
+	_, allowed := slices.BinarySearch(f.queueTables.AllowedDevices[network], instance.Device)
 	return allowed
 }
 
-// canServe reports whether the plan lets an instance serve a network and has an estimator for it there.
-func (f *instanceFleet) canServe(instance *instance, network int32) bool {
-	return f.isAllowed(instance, network) && f.estimatorOn(instance, f.anyModelOf(network), false).Batch > 0
+// CanServe reports whether the plan lets an instance serve a network and has an estimator for it there.
+func (f *instanceFleet) CanServe(instance *Instance, network int32) bool {
+	return f.isAllowed(instance, network) && f.EstimatorOn(instance, f.anyModelOf(network), false).Batch > 0
 }
 
-// servesModel reports whether an instance serves a model: it can serve its network, and no cap of 0 keeps the model away.
-func (f *instanceFleet) servesModel(instance *instance, model int32) bool {
-	return f.canServe(instance, f.networkOf(model)) && (f.queueTables.Caps == nil || f.queueTables.Caps[int(instance.device)*len(f.tables.Models)+int(model)] != 0)
+// ServesModel reports whether an instance serves a model: it can serve its network, and no cap of 0 keeps the model away.
+func (f *instanceFleet) ServesModel(instance *Instance, model int32) bool {
+	return f.CanServe(instance, f.networkOf(model)) && (f.queueTables.Caps == nil || f.queueTables.Caps[int(instance.Device)*len(f.tables.Models)+int(model)] != 0)
 }
 
 // kvNeed returns the tokens of KV memory that are reserved for a request while it runs: its prompt and the mean answer of its model, or its
 // own limit of the answer if that is less.
-func (f *instanceFleet) kvNeed(request *request) int64 {
+func (f *instanceFleet) kvNeed(request *Request) int64 {
 	// The mean answer is that of the first kind of device on which the model has an estimator: answers are as long on all kinds. Without an
 	// estimator the mean is 0, and no instance serves the model.
 	answerTokens, kindCount := int32(0), len(f.tables.Kinds)
 	for kind := 0; kind < kindCount && answerTokens == 0; kind++ {
-		answerTokens = int32(f.queueTables.Estimator(kindCount, request.model, regularRequest, int32(kind)).OutputMean)
+		answerTokens = int32(f.queueTables.Estimator(kindCount, request.Model, regularRequest, int32(kind)).OutputMean)
 	}
 	if request.maxTokens > 0 {
 		answerTokens = min(answerTokens, request.maxTokens)
@@ -135,14 +135,14 @@ func (f *instanceFleet) kvNeed(request *request) int64 {
 	return int64(request.promptTokens) + int64(answerTokens)
 }
 
-// maxRunning returns how many requests may run at once on an instance if one of a model is among them.
+// MaxRunning returns how many requests may run at once on an instance if one of a model is among them.
 // Each served model with running requests may allow fewer than the instance does, because of its SLO on the time per token.
-func (f *instanceFleet) maxRunning(instance *instance, model int32) int64 {
-	maxCount, _ := f.capacity(instance, f.networkOf(model))
+func (f *instanceFleet) MaxRunning(instance *Instance, model int32) int64 {
+	maxCount, _ := f.Capacity(instance, f.networkOf(model))
 	if f.queueTables.MaxSequences == nil {
 		return maxCount
 	}
-	for otherModel, runningCount := range instance.runningByModel {
+	for otherModel, runningCount := range instance.RunningByModel {
 		// 0 is no limit. The new request counts as one that runs.
 		if modelLimit := f.queueTables.MaxSequences[otherModel*len(f.tables.Kinds)+int(f.kindOf(instance))]; modelLimit > 0 && (runningCount > 0 || otherModel == int(model)) {
 			maxCount = min(maxCount, int64(modelLimit))
@@ -151,33 +151,33 @@ func (f *instanceFleet) maxRunning(instance *instance, model int32) int64 {
 	return maxCount
 }
 
-// atCap reports whether as many requests of a served model run on an instance as the plan's cap allows at once. Without a cap it returns false.
-func (f *instanceFleet) atCap(instance *instance, model int32) bool {
+// AtCap reports whether as many requests of a served model run on an instance as the plan's cap allows at once. Without a cap it returns false.
+func (f *instanceFleet) AtCap(instance *Instance, model int32) bool {
 	if f.queueTables.Caps == nil {
 		return false
 	}
-	maxCount := f.queueTables.Caps[int(instance.device)*len(f.tables.Models)+int(model)]
-	return maxCount >= 0 && instance.runningByModel[model] >= maxCount
+	maxCount := f.queueTables.Caps[int(instance.Device)*len(f.tables.Models)+int(model)]
+	return maxCount >= 0 && instance.RunningByModel[model] >= maxCount
 }
 
-// capacity returns how many sequences (requests at once) and tokens of KV memory an instance takes with a network: the figures of the plan
+// Capacity returns how many sequences (requests at once) and tokens of KV memory an instance takes with a network: the figures of the plan
 // if it has some, else those that the server last reported.
-func (f *instanceFleet) capacity(instance *instance, network int32) (sequences, kvTokens int64) {
-	if server := f.tables.Instances[f.tables.InstanceOf(instance.device)].Server; server != nil {
+func (f *instanceFleet) Capacity(instance *Instance, network int32) (sequences, kvTokens int64) {
+	if server := f.tables.Instances[f.tables.InstanceOf(instance.Device)].Server; server != nil {
 		serverCosts := &server.Costs[network]
 		return int64(serverCosts.MaxSequences), serverCosts.KVTokens
 	}
 	return instance.maxSequences, instance.kvTokens
 }
 
-// canTakeRequest reports whether an instance takes one more request now: its class is below its cap there, and the
+// CanTakeRequest reports whether an instance takes one more request now: its class is below its cap there, and the
 // number of requests and the KV memory stay within the limits. An instance that refused a request at some number of running batches
 // takes none at that number. An empty instance takes any request, because no request may wait for ever for memory
 // that an estimate says is too small.
-func (f *instanceFleet) canTakeRequest(instance *instance, request *request) bool {
-	runningCount, maxCount := int64(len(instance.runningBatches)), f.maxRunning(instance, request.model)
+func (f *instanceFleet) CanTakeRequest(instance *Instance, request *Request) bool {
+	runningCount, maxCount := int64(len(instance.RunningBatches)), f.MaxRunning(instance, request.Model)
 	switch {
-	case f.atCap(instance, request.model):
+	case f.AtCap(instance, request.Model):
 		return false
 	case runningCount == 0:
 		return true
@@ -186,43 +186,48 @@ func (f *instanceFleet) canTakeRequest(instance *instance, request *request) boo
 	}
 
 	// Without a figure of the KV memory (0) only the number of requests is limited.
-	_, kvTokens := f.capacity(instance, f.networkOf(request.model))
+	_, kvTokens := f.Capacity(instance, f.networkOf(request.Model))
 	return runningCount < maxCount && (kvTokens == 0 || instance.reservedKVTokens+f.kvNeed(request) <= kvTokens)
 }
 
 // isFull reports whether an instance takes no further request of its network, whatever the request's size: as many run as its limit says,
 // its KV memory is exceeded, or it has refused a request at this number of running batches. An empty instance is never full.
-func (f *instanceFleet) isFull(instance *instance) bool {
-	runningCount := int64(len(instance.runningBatches))
+func (f *instanceFleet) isFull(instance *Instance) bool {
+	runningCount := int64(len(instance.RunningBatches))
 	if runningCount == 0 {
 		return false
 	}
-	sequences, kvTokens := f.capacity(instance, instance.loadedNetwork)
+	sequences, kvTokens := f.Capacity(instance, instance.LoadedNetwork)
 	return runningCount >= sequences || instance.refusalBatchCount > 0 && runningCount >= int64(instance.refusalBatchCount) || kvTokens > 0 && instance.reservedKVTokens > kvTokens
 }
 
 // residence returns the mean time from start to answer of a model's requests on an instance with a full batch.
-func (f *instanceFleet) residence(instance *instance, model int32) time.Duration {
-	mean, _ := f.estimatorOn(instance, model, false).Residence(1)
+func (f *instanceFleet) residence(instance *Instance, model int32) time.Duration {
+	mean, _ := f.EstimatorOn(instance, model, false).Residence(1)
 	return time.Duration(mean * float64(time.Second))
 }
 
-// leadTime returns how long before its deadline a request of a model has to start on an instance, in the mean: the time from its start to
+// LeadTime returns how long before its deadline a request of a model has to start on an instance, in the mean: the time from its start to
 // its milestone, the point to which its SLO applies.
-func (f *instanceFleet) leadTime(instance *instance, model int32) time.Duration {
-	mean, _ := f.estimatorOn(instance, model, false).timeToMilestone(f.classes[model].milestone)
+func (f *instanceFleet) LeadTime(instance *Instance, model int32) time.Duration {
+	mean, _ := f.EstimatorOn(instance, model, false).timeToMilestone(f.classes[model].milestone)
 	return time.Duration(mean * float64(time.Second))
 }
 
-// changeTime returns how long an instance takes to load a network and, later, to unload it. A change of networks includes one load and one unload.
-func (f *instanceFleet) changeTime(instance *instance, network int32) time.Duration {
+// ChangeTime returns how long an instance takes to load a network and, later, to unload it. A change of networks includes one load and one unload.
+func (f *instanceFleet) ChangeTime(instance *Instance, network int32) time.Duration {
 	// Load times are by kind of device, and by tier: from host memory, or from storage without warm starts.
 	duration, load := time.Duration(0), f.tables.Networks[network].LoadTimes
-	if server := f.tables.Instances[f.tables.InstanceOf(instance.device)].Server; server != nil {
+	if server := f.tables.Instances[f.tables.InstanceOf(instance.Device)].Server; server != nil {
 		duration = server.Costs[network].UnloadTime
 	}
 	if kind := int(f.kindOf(instance)); kind < len(load) {
-		duration += load[kind][f.operations.warm.loadTier()]
+		const warmLoad, coldLoad = 0, 1 // from host memory, and from storage
+		loadTier := coldLoad
+		if f.operations[WarmStart] {
+			loadTier = warmLoad
+		}
+		duration += load[kind][loadTier]
 	}
 	return duration
 }

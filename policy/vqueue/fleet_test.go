@@ -24,7 +24,7 @@ func TestReservedKVCountsTheMeanAnswer(t *testing.T) {
 				queueTables.Estimator(len(c.answers), 0, false, int32(kind)).OutputMean = tokens
 			}
 			fleet := instanceFleet{tables: &policy.Tables{Kinds: make([]string, len(c.answers))}, queueTables: queueTables}
-			if got := fleet.kvNeed(&request{promptTokens: 100, maxTokens: c.maxTokens}); got != c.want {
+			if got := fleet.kvNeed(&Request{promptTokens: 100, maxTokens: c.maxTokens}); got != c.want {
 				t.Errorf("%d tokens are reserved, expected %d", got, c.want)
 			}
 		})

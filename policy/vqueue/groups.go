@@ -3,6 +3,8 @@ package vqueue
 import (
 	"slices"
 	"time"
+
+	"inferplan/policy/slots"
 )
 
 // groupTable holds the request groups: their members, which are requests, the problem that they form for the search, and the order of the queues.
@@ -27,15 +29,14 @@ type groupTable struct {
 
 // groupMembers describes the members of a group, which are waiting requests of one served model, beside the group's figures in Problem.Groups.
 type groupMembers struct {
-	inUse                     bool  // the entry is a group, not a free one
-	generation                int32 // counts the uses of the entry, so that an old result is not taken for the present group
-	model                     int32 // served model
-	isMegaPrompt              bool  // its requests are mega prompts, many times longer than others
-	firstRequest, lastRequest int32 // numbers of the requests at both ends; -1 if it is empty
-	size                      int32 // number of requests
-	promptTokens              int64 // tokens of all prompts
-	openSlot                  int32 // index in groupTable.openGroups while the group takes members, else -1
-	prefixQueue               int32 // queue of the instance that has the prefixes of all members, or noQueue
+	inUse        bool       // the entry is a group, not a free one
+	generation   int32      // counts the uses of the entry, so that an old result is not taken for the present group
+	model        int32      // served model
+	isMegaPrompt bool       // its requests are mega prompts, many times longer than others
+	requests     slots.List // request numbers
+	promptTokens int64      // tokens of all prompts
+	openSlot     int32      // index in groupTable.openGroups while the group takes members, else -1
+	prefixQueue  int32      // queue of the instance that has the prefixes of all members, or noQueue
 }
 
 // newGroupTable returns a table without groups, with an empty queue for each instance, when a policy starts.
@@ -49,7 +50,7 @@ func newGroupTable(fleet *instanceFleet, opt Options) *groupTable {
 	groups := &groupTable{fleet: fleet, sessions: &sessionTable{fleet: fleet}, requests: &requestTable{turns: newClientTurns(len(fleet.tables.Models))}, options: opt, startSDScale: 1, problem: Problem{Kinds: len(fleet.tables.Kinds), Models: len(fleet.tables.Networks), Objective: opt.Objective}}
 	for i := range fleet.instances {
 		instance := &fleet.instances[i]
-		groups.problem.Queues = append(groups.problem.Queues, Queue{Kind: fleet.kindOf(instance), Setup: make([]float64, len(fleet.tables.Networks)), ClosedClasses: fleet.queueTables.closedModels(instance.device, len(fleet.tables.Models))})
+		groups.problem.Queues = append(groups.problem.Queues, Queue{Kind: fleet.kindOf(instance), Setup: make([]float64, len(fleet.tables.Networks)), ClosedClasses: fleet.queueTables.closedModels(instance.Device, len(fleet.tables.Models))})
 	}
 	openCount := 2 * len(fleet.tables.Models) // slots for regular requests and for mega prompts of each model
 	if !opt.OneOpenGroup {
@@ -66,13 +67,8 @@ func newGroupTable(fleet *instanceFleet, opt Options) *groupTable {
 // for the old group.
 func (t *groupTable) takeGroup(model int32, isMegaPrompt bool) int32 {
 	// Take a free entry, or add one to every list by group.
-	var groupIndex int32
-	if freeCount := len(t.freeGroups); freeCount > 0 {
-		groupIndex = t.freeGroups[freeCount-1]
-		t.freeGroups = t.freeGroups[:freeCount-1]
-	} else {
-		groupIndex = int32(len(t.members))
-		t.members = append(t.members, groupMembers{})
+	groupIndex := slots.Take(&t.members, &t.freeGroups)
+	if int(groupIndex) == len(t.problem.Groups) {
 		t.problem.Groups = append(t.problem.Groups, Group{})
 		for range t.problem.Kinds {
 			t.problem.Costs = append(t.problem.Costs, Cost{})
@@ -80,7 +76,7 @@ func (t *groupTable) takeGroup(model int32, isMegaPrompt bool) int32 {
 		t.assignment.queueOf = append(t.assignment.queueOf, -1)
 	}
 	members := &t.members[groupIndex]
-	*members = groupMembers{inUse: true, generation: members.generation + 1, model: model, isMegaPrompt: isMegaPrompt, firstRequest: -1, lastRequest: -1, openSlot: -1, prefixQueue: noQueue}
+	*members = groupMembers{inUse: true, generation: members.generation + 1, model: model, isMegaPrompt: isMegaPrompt, requests: slots.EmptyList, openSlot: -1, prefixQueue: noQueue}
 	t.problem.Groups[groupIndex] = t.emptyGroup(model)
 	return groupIndex
 }
@@ -137,17 +133,17 @@ func (t *groupTable) maxMembers(model int32, isMegaPrompt bool, kind int32) int3
 // An empty group gets size 0 and keeps the rest.
 func (t *groupTable) updateGroup(groupIndex int32) {
 	members, group := &t.members[groupIndex], &t.problem.Groups[groupIndex]
-	group.Size = float64(members.size)
-	if members.size == 0 {
+	group.Size = float64(members.requests.Len)
+	if members.requests.Len == 0 {
 		return
 	}
 
 	// The objective judges the group by members at some quantiles of its order of service, at which it needs their deadlines.
-	firstDeadline, lastDeadline := toSeconds(t.requests.byNumber[members.firstRequest].deadline), toSeconds(t.requests.byNumber[members.lastRequest].deadline)
+	firstDeadline, lastDeadline := toSeconds(t.requests.byNumber[members.requests.First].Deadline), toSeconds(t.requests.byNumber[members.requests.Last].Deadline)
 	for quantile := range group.Deadline {
 		group.Deadline[quantile] = firstDeadline + memberQuantiles[quantile]*(lastDeadline-firstDeadline)
 	}
-	t.setCosts(groupIndex, members.size, members.promptTokens)
+	t.setCosts(groupIndex, members.requests.Len, members.promptTokens)
 }
 
 // setCosts sets the costs of a group of `size` requests with promptTokens tokens of prompts in all, on every kind of device: its work in
@@ -183,36 +179,25 @@ func (t *groupTable) insertMember(groupIndex, requestNumber int32) {
 	members, request := &t.members[groupIndex], &t.requests.byNumber[requestNumber]
 
 	// Find its position among the members from the end, where a new request usually belongs. previous is the member before it, or -1.
-	previous := members.lastRequest
+	previous := members.requests.Last
 	for previous >= 0 && t.memberBefore(request, &t.requests.byNumber[previous]) {
-		previous = t.requests.byNumber[previous].prevInGroup
+		previous = t.requests.groupLinks[previous].Previous
 	}
-	request.groupIndex, request.prevInGroup = groupIndex, previous
-	if previous < 0 {
-		request.nextInGroup, members.firstRequest = members.firstRequest, requestNumber
-	} else {
-		request.nextInGroup = t.requests.byNumber[previous].nextInGroup
-		t.requests.byNumber[previous].nextInGroup = requestNumber
-	}
-	if request.nextInGroup < 0 {
-		members.lastRequest = requestNumber
-	} else {
-		t.requests.byNumber[request.nextInGroup].prevInGroup = requestNumber
-	}
+	t.requests.groupLinks.InsertAfter(&members.requests, previous, requestNumber)
+	request.groupIndex = groupIndex
 
 	// Count it, and add it to its client's line.
 	t.joinCount, t.memberChanges = t.joinCount+1, t.memberChanges+1
-	members.size++
 	members.promptTokens += int64(request.promptTokens)
 	t.requests.joinClientLine(requestNumber)
 }
 
 // memberBefore reports whether a request is served before another one of the same group: by deadline or by arrival, as Options.MemberOrder says.
-func (t *groupTable) memberBefore(first, second *request) bool {
+func (t *groupTable) memberBefore(first, second *Request) bool {
 	if t.options.MemberOrder == ByDeadline {
-		return first.deadline < second.deadline
+		return first.Deadline < second.Deadline
 	}
-	return first.arrivedAt < second.arrivedAt
+	return first.ArrivedAt < second.ArrivedAt
 }
 
 // leaveGroup removes a request, given by its number, that starts or is dropped from its group and from its client's line.
@@ -227,23 +212,13 @@ func (t *groupTable) leaveGroup(requestNumber int32) {
 	// Unlink the request.
 	t.requests.leaveClientLine(requestNumber)
 	members := &t.members[groupIndex]
-	if request.prevInGroup < 0 {
-		members.firstRequest = request.nextInGroup
-	} else {
-		t.requests.byNumber[request.prevInGroup].nextInGroup = request.nextInGroup
-	}
-	if request.nextInGroup < 0 {
-		members.lastRequest = request.prevInGroup
-	} else {
-		t.requests.byNumber[request.nextInGroup].prevInGroup = request.prevInGroup
-	}
-	request.groupIndex, request.nextInGroup, request.prevInGroup = -1, -1, -1
+	t.requests.groupLinks.Remove(&members.requests, requestNumber)
+	request.groupIndex = -1
 
 	// Update the group, or free it.
 	t.memberChanges++
-	members.size--
 	members.promptTokens -= int64(request.promptTokens)
-	if members.size == 0 {
+	if members.requests.Len == 0 {
 		t.problem.Groups[groupIndex].Size = 0
 		t.assignment.Remove(groupIndex)
 		t.freeGroup(groupIndex)
@@ -264,33 +239,33 @@ func (t *groupTable) canRun(groupIndex, queueIndex int32) bool {
 // It is called before a search or a placement may read the queue: at ticks, and when the network of the instance changes.
 func (t *groupTable) syncQueue(now time.Duration, queueIndex int32) {
 	instance, queue := &t.fleet.instances[queueIndex], &t.problem.Queues[queueIndex]
-	queue.Model, queue.Start = instance.loadedNetwork, toSeconds(now)
+	queue.Model, queue.Start = instance.LoadedNetwork, toSeconds(now)
 
 	// If the batch is not full, members of the first groups can start at once. drainTime is how long the running batch takes to end, in seconds:
 	// the mean residence (start to answer) of a model of the loaded network, all of which share its weights.
 	drainTime := 0.0
-	if instance.loadedNetwork >= 0 {
-		model := t.fleet.anyModelOf(instance.loadedNetwork)
+	if instance.LoadedNetwork >= 0 {
+		model := t.fleet.anyModelOf(instance.LoadedNetwork)
 		drainTime = toSeconds(t.fleet.residence(instance, model))
-		if estimator := t.fleet.estimatorOn(instance, model, false); estimator.Batch > 0 && len(instance.runningBatches) < int(estimator.Batch) {
+		if estimator := t.fleet.EstimatorOn(instance, model, false); estimator.Batch > 0 && len(instance.RunningBatches) < int(estimator.Batch) {
 			// The search lets a group start when the work before it is done. A request that still fits into the batch waits for none, as if
 			// the queue had begun earlier by the mean work of a request.
 			workEach, _ := estimator.Work(1)
-			freePlaces := estimator.Batch - float64(len(instance.runningBatches))
+			freePlaces := estimator.Batch - float64(len(instance.RunningBatches))
 			queue.Start -= freePlaces * workEach
 		}
 	}
 
 	// While a network is loading, the queue starts when it is loaded.
-	if instance.loadingNetwork >= 0 {
-		queue.Model = instance.loadingNetwork
-		queue.Start = max(queue.Start, toSeconds(instance.loadStart+t.fleet.changeTime(instance, instance.loadingNetwork)))
+	if instance.LoadingNetwork >= 0 {
+		queue.Model = instance.LoadingNetwork
+		queue.Start = max(queue.Start, toSeconds(instance.loadStart+t.fleet.ChangeTime(instance, instance.LoadingNetwork)))
 	}
 
 	// Changes of network wait for the batch to drain. The entry of the loaded network is not read: staying with it takes no time (changeTime).
 	for network := range queue.Setup {
-		queue.Setup[network] = drainTime + toSeconds(t.fleet.changeTime(instance, int32(network)))
-		if !instance.isUp() || !t.fleet.isAllowed(instance, int32(network)) {
+		queue.Setup[network] = drainTime + toSeconds(t.fleet.ChangeTime(instance, int32(network)))
+		if !instance.IsUp() || !t.fleet.isAllowed(instance, int32(network)) {
 			queue.Setup[network] = infiniteCost
 		}
 	}

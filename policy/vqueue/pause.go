@@ -39,22 +39,22 @@ type pausePricer struct {
 // Beta/DecodeAlone of the instance, and what all together do not use is idle.
 func (p *pausePricer) shouldPause(now time.Duration, queueIndex int32) bool {
 	instance := &p.fleet.instances[queueIndex]
-	if p.groups.options.Rule != VirtualQueues || p.groups.options.NoPausePricing || len(instance.runningBatches) == 0 || len(p.fleet.tables.Networks) > 1 {
+	if p.groups.options.Rule != VirtualQueues || p.groups.options.NoPausePricing || len(instance.RunningBatches) == 0 || len(p.fleet.tables.Networks) > 1 {
 		return false
 	}
 
 	// Add up the gain of the running requests by a pause, and the share of the instance that they use.
 	savedCost, busyShare := 0.0, 0.0
-	for _, batchNumber := range instance.runningBatches {
+	for _, batchNumber := range instance.RunningBatches {
 		request := &p.requests.byNumber[p.requests.requestOfBatch[batchNumber]]
-		estimator := p.fleet.estimatorOn(instance, request.model, false)
+		estimator := p.fleet.EstimatorOn(instance, request.Model, false)
 		if estimator.DecodeAlone == 0 || estimator.Decode < minSlowdown*estimator.DecodeAlone {
 			return false // the speed of the batch without prompts is not known, or is hardly higher
 		}
 		busyShare += estimator.Beta / estimator.DecodeAlone
 		// Decoding without prompts saves the part 1 - DecodeAlone/Decode of a token's time. That helps only a request whose SLO applies to the
 		// answer, and whose deadline is still ahead.
-		if timeLeft := toSeconds(request.deadline - now); request.isOpen && timeLeft > 0 && p.fleet.classes[request.model].milestone == atAnswer {
+		if timeLeft := toSeconds(request.Deadline - now); request.isOpen && timeLeft > 0 && p.fleet.classes[request.Model].milestone == atAnswer {
 			savedCost += latenessSlope(estimator, timeLeft) * (1 - estimator.DecodeAlone/estimator.Decode)
 		}
 	}

@@ -41,7 +41,7 @@ func (p *placer) placeRequest(requestNumber, stateQueue int32) int32 {
 	}
 
 	// With one open group per model for all queues (queue 0 stands for all), join that. A request whose state is on an instance goes there.
-	if openGroup := p.groups.openGroups[p.groups.openGroupSlot(0, request.model, isMegaPrompt)]; p.groups.options.OneOpenGroup && openGroup >= 0 && stateQueue < 0 {
+	if openGroup := p.groups.openGroups[p.groups.openGroupSlot(0, request.Model, isMegaPrompt)]; p.groups.options.OneOpenGroup && openGroup >= 0 && stateQueue < 0 {
 		if queueIndex := p.groups.assignment.QueueOf(openGroup); queueIndex >= 0 && p.groups.canRun(openGroup, queueIndex) && p.groupHasSpace(openGroup, queueIndex) {
 			p.groups.joinGroup(openGroup, requestNumber)
 			return queueIndex
@@ -54,34 +54,50 @@ func (p *placer) placeRequest(requestNumber, stateQueue int32) int32 {
 		p.requests.markUnplaced(requestNumber)
 		return -1
 	}
-	openSlot := p.groups.openGroupSlot(queueIndex, request.model, isMegaPrompt)
-	if groupIndex := p.groups.openGroups[openSlot]; groupIndex >= 0 && p.groups.assignment.QueueOf(groupIndex) == queueIndex && p.groupHasSpace(groupIndex, queueIndex) {
-		p.groups.joinGroup(groupIndex, requestNumber)
+	openSlot := p.groups.openGroupSlot(queueIndex, request.Model, isMegaPrompt)
+	if p.joinOpenGroup(p.groups.openGroups[openSlot], requestNumber, queueIndex) {
 		return queueIndex
 	}
 
 	// If there is none with space, insert a new group. It is open for later requests, except under rules that sort single requests.
-	groupIndex := p.groups.takeGroup(request.model, isMegaPrompt)
+	groupIndex := p.insertGroup(requestNumber, queueIndex, position)
 	if p.groups.options.Rule == VirtualQueues {
 		p.groups.openGroup(groupIndex, openSlot)
 	}
-	p.groups.insertMember(groupIndex, requestNumber)
-	p.groups.updateGroup(groupIndex)
-	p.groups.assignment.Insert(groupIndex, queueIndex, position)
 	return queueIndex
 }
 
+// joinOpenGroup adds a waiting request, given by its number, to a group that is open for requests in a queue. It returns false if there is
+// no such group (-1), or if the group is in another queue or full.
+func (p *placer) joinOpenGroup(groupIndex, requestNumber, queueIndex int32) bool {
+	if groupIndex < 0 || p.groups.assignment.QueueOf(groupIndex) != queueIndex || !p.groupHasSpace(groupIndex, queueIndex) {
+		return false
+	}
+	p.groups.joinGroup(groupIndex, requestNumber)
+	return true
+}
+
+// insertGroup inserts a new group, with a waiting request as its only member, at a position of a queue, and returns its index.
+func (p *placer) insertGroup(requestNumber, queueIndex int32, position int) int32 {
+	request := &p.requests.byNumber[requestNumber]
+	groupIndex := p.groups.takeGroup(request.Model, p.fleet.isMegaPrompt(request))
+	p.groups.insertMember(groupIndex, requestNumber)
+	p.groups.updateGroup(groupIndex)
+	p.groups.assignment.Insert(groupIndex, queueIndex, position)
+	return groupIndex
+}
+
 // regardsSession reports whether a request is placed with regard to its session.
-func (p *placer) regardsSession(request *request) bool {
+func (p *placer) regardsSession(request *Request) bool {
 	options := &p.groups.options
-	return request.session != 0 && !options.IgnoreSessions && options.Rule == VirtualQueues && !options.AppendGroups && p.fleet.operations.balance.enabled
+	return request.Session != 0 && !options.IgnoreSessions && options.Rule == VirtualQueues && !options.AppendGroups && p.fleet.operations[Balancing]
 }
 
 // prefixPosition returns the queue of the instance whose memory holds the context of a waiting request's session, and the position there
 // that costs least, if the objective grows there no more than in any other queue. The request saves the work of the tokens that the memory
 // holds, and late requests count with their own weight: so the session stays where that makes nobody late. If the instance has no prefix,
 // another queue costs less, or the options or the request's state (stateQueue) decide otherwise, it returns noQueue.
-func (p *placer) prefixPosition(request *request, isMegaPrompt bool, stateQueue int32) (queueIndex int32, position int) {
+func (p *placer) prefixPosition(request *Request, isMegaPrompt bool, stateQueue int32) (queueIndex int32, position int) {
 	if stateQueue >= 0 || !p.regardsSession(request) {
 		return noQueue, 0
 	}
@@ -95,7 +111,7 @@ func (p *placer) prefixPosition(request *request, isMegaPrompt bool, stateQueue 
 	// Compare the least increases there, with less work and a shorter time to the first token, and anywhere.
 	kind := p.groups.problem.Queues[queueIndex].Kind
 	cost := p.groups.problem.Cost(p.probeGroup, kind)
-	wholeCost, estimator := *cost, p.fleet.queueTables.Estimator(p.groups.problem.Kinds, request.model, isMegaPrompt, kind)
+	wholeCost, estimator := *cost, p.fleet.queueTables.Estimator(p.groups.problem.Kinds, request.Model, isMegaPrompt, kind)
 	savedTime := estimator.Alpha * float64(savedTokens)
 	cost.Work -= min(cost.Work, savedTime)
 	cost.Residence -= min(cost.Residence, estimator.Prefill, savedTime)
@@ -115,7 +131,7 @@ func (p *placer) prefixPosition(request *request, isMegaPrompt bool, stateQueue 
 // joinPrefixGroup adds a waiting request, given by its number, to the open group of requests that stay with their prefixes in a queue, or
 // inserts a new one at a position.
 func (p *placer) joinPrefixGroup(requestNumber, queueIndex int32, position int) {
-	model := p.requests.byNumber[requestNumber].model
+	model := p.requests.byNumber[requestNumber].Model
 	isMegaPrompt := p.fleet.isMegaPrompt(&p.requests.byNumber[requestNumber])
 	if p.groups.prefixGroups == nil {
 		p.groups.prefixGroups = slices.Repeat([]int32{-1}, len(p.fleet.instances)*len(p.fleet.tables.Models))
@@ -126,22 +142,18 @@ func (p *placer) joinPrefixGroup(requestNumber, queueIndex int32, position int) 
 	if *openGroup >= 0 {
 		members := &p.groups.members[*openGroup]
 		isSame := members.inUse && members.prefixQueue == queueIndex && members.model == model && members.isMegaPrompt == isMegaPrompt
-		if isSame && p.groups.assignment.QueueOf(*openGroup) == queueIndex && p.groupHasSpace(*openGroup, queueIndex) {
-			p.groups.joinGroup(*openGroup, requestNumber)
+		if isSame && p.joinOpenGroup(*openGroup, requestNumber, queueIndex) {
 			return
 		}
 	}
-	*openGroup = p.groups.takeGroup(model, isMegaPrompt)
+	*openGroup = p.insertGroup(requestNumber, queueIndex, position)
 	p.groups.members[*openGroup].prefixQueue = queueIndex
-	p.groups.insertMember(*openGroup, requestNumber)
-	p.groups.updateGroup(*openGroup)
-	p.groups.assignment.Insert(*openGroup, queueIndex, position)
 }
 
 // groupHasSpace reports whether a group that is in a queue takes one more member.
 func (p *placer) groupHasSpace(groupIndex, queueIndex int32) bool {
 	members := &p.groups.members[groupIndex]
-	return members.size < p.groups.maxMembers(members.model, members.isMegaPrompt, p.groups.problem.Queues[queueIndex].Kind)
+	return members.requests.Len < p.groups.maxMembers(members.model, members.isMegaPrompt, p.groups.problem.Queues[queueIndex].Kind)
 }
 
 // choosePosition returns the queue for a waiting request, given by its number, and the position in it.
@@ -153,14 +165,14 @@ func (p *placer) choosePosition(requestNumber int32, isMegaPrompt bool, stateQue
 	defer func() { probe.Size = 0 }() // so that searches skip it
 
 	// Return to the instance that has the request's state.
-	if stateQueue >= 0 && p.fleet.instances[stateQueue].isUp() {
+	if stateQueue >= 0 && p.fleet.instances[stateQueue].IsUp() {
 		if position := p.probePosition(stateQueue); position >= 0 {
 			return stateQueue, p.positionByRule(stateQueue, request, position)
 		}
 	}
 
 	// Otherwise by the options: dealt in turn, where the objective grows least, or where the least work waits.
-	if !p.fleet.operations.balance.enabled {
+	if !p.fleet.operations[Balancing] {
 		return p.nextDealtPosition(request)
 	}
 	if p.groups.options.Rule == VirtualQueues && !p.groups.options.AppendGroups {
@@ -192,12 +204,12 @@ func (p *placer) cheapestProbePosition() (queueIndex int32, position int) {
 
 // setProbe makes the probe group a group of this request alone, with its deadline and costs, and returns it.
 // The probe group is in no queue: the search is asked where it would be best. The caller sets its size back to 0, so that searches skip it.
-func (p *placer) setProbe(request *request, isMegaPrompt bool) *Group {
-	p.groups.members[p.probeGroup].model, p.groups.members[p.probeGroup].isMegaPrompt = request.model, isMegaPrompt
+func (p *placer) setProbe(request *Request, isMegaPrompt bool) *Group {
+	p.groups.members[p.probeGroup].model, p.groups.members[p.probeGroup].isMegaPrompt = request.Model, isMegaPrompt
 	probe := &p.groups.problem.Groups[p.probeGroup]
-	*probe = p.groups.emptyGroup(request.model)
+	*probe = p.groups.emptyGroup(request.Model)
 	for quantile := range probe.Deadline {
-		probe.Deadline[quantile] = toSeconds(request.deadline)
+		probe.Deadline[quantile] = toSeconds(request.Deadline)
 	}
 	p.groups.setCosts(p.probeGroup, 1, int64(request.promptTokens))
 	probe.Size = 1
@@ -206,7 +218,7 @@ func (p *placer) setProbe(request *request, isMegaPrompt bool) *Group {
 
 // nextDealtPosition returns the next queue, in turn or by Options.NewDealer, that can serve the probe group, which stands for a request,
 // and the request's position there. It is used if balancing is switched off. If no queue can, it returns -1.
-func (p *placer) nextDealtPosition(request *request) (queueIndex int32, position int) {
+func (p *placer) nextDealtPosition(request *Request) (queueIndex int32, position int) {
 	if p.dealQueue != nil {
 		p.nextQueue = p.dealQueue(len(p.fleet.instances))
 	}
@@ -238,8 +250,8 @@ func (p *placer) probePosition(queueIndex int32) int {
 // positionByRule returns the position of a request in a queue by the policy's rule.
 // Under rules that sort queues it is the position behind all requests that precede it.
 // With virtual queues it is searchPosition, moved to the front past all groups of a lower priority (a larger number).
-func (p *placer) positionByRule(queueIndex int32, request *request, searchPosition int) int {
-	entries, priority := p.groups.assignment.queues[queueIndex].entries, p.fleet.classes[request.model].priority
+func (p *placer) positionByRule(queueIndex int32, request *Request, searchPosition int) int {
+	entries, priority := p.groups.assignment.queues[queueIndex].entries, p.fleet.classes[request.Model].priority
 	if p.groups.options.Rule != VirtualQueues { // the queue is sorted by the rule
 		return sort.Search(len(entries), func(i int) bool { return !p.entryPrecedes(&entries[i], request) })
 	}
@@ -255,14 +267,14 @@ func (p *placer) positionByRule(queueIndex int32, request *request, searchPositi
 
 // entryPrecedes reports whether the request of a queue's entry precedes another request by the rule, or is equal to it: smaller priorities
 // precede, then earlier deadlines under EDF or else earlier arrivals. Each group holds one request under these rules.
-func (p *placer) entryPrecedes(entry *queueEntry, request *request) bool {
+func (p *placer) entryPrecedes(entry *queueEntry, request *Request) bool {
 	// An entry is a group, and its first request the only one.
-	firstRequest, priority := &p.requests.byNumber[p.groups.members[entry.group].firstRequest], p.fleet.classes[request.model].priority
+	firstRequest, priority := &p.requests.byNumber[p.groups.members[entry.group].requests.First], p.fleet.classes[request.Model].priority
 	switch {
 	case entry.priority != priority:
 		return entry.priority < priority
 	case p.groups.options.Rule == EDF:
-		return firstRequest.deadline <= request.deadline
+		return firstRequest.Deadline <= request.Deadline
 	}
-	return firstRequest.arrivedAt <= request.arrivedAt
+	return firstRequest.ArrivedAt <= request.ArrivedAt
 }

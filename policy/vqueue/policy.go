@@ -69,10 +69,10 @@ func New(planTables *policy.Tables, opt Options) (*Policy, error) {
 	p.placer, p.replanner = newPlacer(groups), newReplanner(groups)
 	p.calibrator = newCalibrator(groups)
 	if opt.NewDispatcher != nil {
-		p.dispatcher = opt.NewDispatcher(&InstanceControl{fleet: p.fleet, requests: p.requests, server: p.server})
+		p.dispatcher = opt.NewDispatcher(&InstanceControl{p.fleet, p.server})
 	}
 	if opt.NewScaler != nil {
-		p.scaler = opt.NewScaler(&InstanceControl{fleet: p.fleet, requests: p.requests, server: p.server})
+		p.scaler = opt.NewScaler(&InstanceControl{p.fleet, p.server})
 	}
 	p.replanner.syncProblem(0)
 	return p, nil
@@ -216,9 +216,9 @@ func (p *Policy) handleReturn(now time.Duration, event *policy.Event, actions *p
 	case policy.ReturnEvicted:
 		request.evictionCount++
 	case policy.ReturnFull: // the instance takes no further request while as many run, until the next tick
-		instance.refusalBatchCount = int32(len(instance.runningBatches))
+		instance.refusalBatchCount = int32(len(instance.RunningBatches))
 	case policy.ReturnNotLoaded:
-		instance.loadedNetwork = -1
+		instance.LoadedNetwork = -1
 		instance.memoryEpoch++
 		p.groups.instanceChanges++ // so that the next search is not skipped as one that would see nothing new
 	}
@@ -238,17 +238,17 @@ func (p *Policy) handleReturn(now time.Duration, event *policy.Event, actions *p
 // tried again at the next tick. Loads that were not ordered last are ignored.
 func (p *Policy) handleLoaded(now time.Duration, event *policy.Event, actions *policy.Actions) {
 	queueIndex := p.fleet.instanceOf[event.Device]
-	if queueIndex < 0 || p.fleet.instances[queueIndex].loadingNetwork != event.Network {
+	if queueIndex < 0 || p.fleet.instances[queueIndex].LoadingNetwork != event.Network {
 		return // the device has no instance, or its load was not ordered last
 	}
 	instance := &p.fleet.instances[queueIndex]
-	instance.loadingNetwork = -1
+	instance.LoadingNetwork = -1
 	p.groups.instanceChanges++
 	if event.Value != 0 {
-		instance.loadFailed = true
+		instance.LoadFailed = true
 		return
 	}
-	instance.loadedNetwork = event.Network
+	instance.LoadedNetwork = event.Network
 	p.server.serveQueue(now, queueIndex, actions)
 	p.calibrator.observeLoad(now, queueIndex)
 }
@@ -261,7 +261,7 @@ func (p *Policy) handleLoss(now time.Duration, device int32, actions *policy.Act
 		return
 	}
 	instance := &p.fleet.instances[queueIndex]
-	instance.isDeviceLost, instance.loadedNetwork, instance.loadingNetwork, instance.refusalBatchCount = true, -1, -1, 0 // it has refused nothing since
+	instance.isDeviceLost, instance.LoadedNetwork, instance.LoadingNetwork, instance.refusalBatchCount = true, -1, -1, 0 // it has refused nothing since
 	instance.memoryEpoch++
 
 	// Update the problem first: the lost instance then accepts no group, so that its requests join other queues.
@@ -269,8 +269,8 @@ func (p *Policy) handleLoss(now time.Duration, device int32, actions *policy.Act
 	p.replanner.syncProblem(now)
 
 	// Abort its batches, and let their requests start anew elsewhere: no other instance has state of them.
-	for len(instance.runningBatches) > 0 {
-		batchNumber := instance.runningBatches[len(instance.runningBatches)-1]
+	for len(instance.RunningBatches) > 0 {
+		batchNumber := instance.RunningBatches[len(instance.RunningBatches)-1]
 		actions.List = append(actions.List, policy.Action{Kind: policy.Abort, Batch: batchNumber})
 		requestNumber, _ := p.server.removeBatch(batchNumber)
 		p.requests.byNumber[requestNumber].producedTokens = 0
@@ -291,7 +291,7 @@ func (p *Policy) redistributeQueue(queueIndex int32) {
 	// List the members of its groups, in order: each request names the next one of its group.
 	var queued []int32
 	for _, entry := range p.groups.assignment.queues[queueIndex].entries {
-		for requestNumber := p.groups.members[entry.group].firstRequest; requestNumber >= 0; requestNumber = p.requests.byNumber[requestNumber].nextInGroup {
+		for requestNumber := p.groups.members[entry.group].requests.First; requestNumber >= 0; requestNumber = p.requests.groupLinks[requestNumber].Next {
 			queued = append(queued, requestNumber)
 		}
 	}
@@ -311,10 +311,10 @@ func (p *Policy) handleRecovery(now time.Duration, event *policy.Event, actions 
 		return
 	}
 	instance := &p.fleet.instances[queueIndex]
-	instance.isDeviceLost, instance.loadFailed = false, false
+	instance.isDeviceLost, instance.LoadFailed = false, false
 	// A server that starts anew holds its resident network: the plan lists at most one for an instance.
-	if residentNetworks := p.fleet.tables.Resident[event.Device]; len(residentNetworks) > 0 && len(instance.runningBatches) == 0 && instance.loadingNetwork < 0 {
-		instance.loadedNetwork = residentNetworks[0]
+	if residentNetworks := p.fleet.tables.Resident[event.Device]; len(residentNetworks) > 0 && len(instance.RunningBatches) == 0 && instance.LoadingNetwork < 0 {
+		instance.LoadedNetwork = residentNetworks[0]
 	}
 
 	// Take over the limits that the server reports: sequences at once, and tokens of KV memory.
@@ -375,7 +375,7 @@ func (p *Policy) handleTick(now time.Duration, actions *policy.Actions) {
 
 	// Serve all queues. Instances whose last load failed, or that refused a request (refusalBatchCount), are asked again.
 	for i := range p.fleet.instances {
-		p.fleet.instances[i].loadFailed, p.fleet.instances[i].refusalBatchCount = false, 0
+		p.fleet.instances[i].LoadFailed, p.fleet.instances[i].refusalBatchCount = false, 0
 		p.server.serveQueue(now, int32(i), actions)
 	}
 
@@ -402,7 +402,7 @@ func (p *Policy) violationLikely(now time.Duration) bool {
 func (p *Policy) dropLate(now time.Duration, actions *policy.Actions) {
 	// Go backwards, because a drop removes the request from the list.
 	for i := len(p.requests.unplaced) - 1; i >= 0; i-- {
-		if request := &p.requests.byNumber[p.requests.unplaced[i]]; request.deadline <= now && !request.answerPromised {
+		if request := &p.requests.byNumber[p.requests.unplaced[i]]; request.Deadline <= now && !request.AnswerPromised {
 			p.dropRequest(p.requests.unplaced[i], policy.ReasonWorkerLost, actions)
 		}
 	}
@@ -413,7 +413,7 @@ func (p *Policy) dropLate(now time.Duration, actions *policy.Actions) {
 		return
 	}
 	for i := range p.requests.byNumber {
-		if request := &p.requests.byNumber[i]; request.isOpen && request.batchNumber < 0 && request.deadline <= now {
+		if request := &p.requests.byNumber[i]; request.isOpen && request.batchNumber < 0 && request.Deadline <= now {
 			p.dropRequest(int32(i), policy.ReasonDeadline, actions)
 		}
 	}

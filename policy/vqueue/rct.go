@@ -66,14 +66,6 @@ func (r *RCT) AnswerVariance(requestCount, work float64) float64 {
 // MeanWait returns how many seconds a request waits behind this many seconds of work: the paper's equation 2 with an intercept.
 func (r *RCT) MeanWait(work float64) float64 { return max(0, r.FillShare*work, r.Intercept+work) }
 
-// WaitDistribution returns the distribution of the seconds that a request waits behind seconds of work, if the lengths of the answers in
-// that work are not known. It varies with those answers, with other disturbances of the instance (both are in NoiseVariance), and with the
-// error of the fit.
-func (r *RCT) WaitDistribution(work float64) stoch.Normal {
-	wait := r.MeanWait(work)
-	return stoch.Normal{Mu: wait, Sigma: math.Sqrt(r.WaitVariance(work) + r.CommonSD*r.CommonSD*wait*wait)}
-}
-
 // WaitVariance returns the variance of the time that seconds of work take if the lengths of their answers are not known: NoiseVariance work
 // for the work itself, and NoiseVariance work^2 / FittedWork for the error of the fit.
 func (r *RCT) WaitVariance(work float64) float64 {
@@ -81,17 +73,6 @@ func (r *RCT) WaitVariance(work float64) float64 {
 		return r.NoiseVariance * work
 	}
 	return r.NoiseVariance * (work + work*work/r.FittedWork)
-}
-
-// AnswerTime returns the distribution of the seconds to the answer of a request that waits behind seconds of work with unknown answers and
-// then runs in a full batch.
-func (r *RCT) AnswerTime(work float64) stoch.Dist {
-	wait := r.WaitDistribution(work)
-	if len(r.Residences) > 0 {
-		return stoch.NormalPlusValue(wait, r.Residences)
-	}
-	mean, variance := r.Residence(1)
-	return stoch.Normal{Mu: wait.Mu + mean, Sigma: math.Hypot(wait.Sigma, math.Sqrt(variance))}
 }
 
 // Residence returns the mean and variance, in seconds, of the time from a request's start to its answer, if the running batch is filled to

@@ -11,6 +11,7 @@ import (
 
 	"inferplan/formats/seeded"
 	"inferplan/policy/vqueue"
+	"inferplan/testkit/queuetest"
 )
 
 // card is an instance of Mistral-7B on an A100: one iteration takes a + c per
@@ -154,7 +155,7 @@ func TestQuantilesCover(t *testing.T) {
 			ahead := 0.0
 			for i, s := range c.drain(prompts, outputs) {
 				asked[i/500]++
-				if i%10 == 0 && s.End <= r.AnswerTime(ahead).Quantile(0.9) {
+				if i%10 == 0 && s.End <= queuetest.AnswerTime(r, ahead).Quantile(0.9) {
 					covered[i/500] += 10
 				}
 				ahead += r.Alpha*s.Prompt + r.Beta*r.OutputMean
@@ -220,15 +221,15 @@ func TestGroupsEnd(t *testing.T) {
 // error of the fit counts more the longer the queue is.
 func TestFitErrorGrowsWithTheQueue(t *testing.T) {
 	r := vqueue.RCT{Beta: 1e-3, OutputMean: 200, OutputVar: 100, Prefill: 1, Decode: 0.05, Batch: 10, Intercept: -2}
-	if d := r.AnswerTime(12); math.Abs(d.Mean()-21) > 1e-9 || math.Abs(d.Var()-0.25) > 1e-9 {
+	if d := queuetest.AnswerTime(&r, 12); math.Abs(d.Mean()-21) > 1e-9 || math.Abs(d.Var()-0.25) > 1e-9 {
 		t.Errorf("mean %g, variance %g, want 21 and .25", d.Mean(), d.Var())
 	}
 	r.NoiseVariance, r.FittedWork, r.Residences = 0.5, 100, []float64{9, 11, 13}
-	near, far := r.WaitDistribution(12), r.WaitDistribution(102)
-	if near.Mu != 10 || math.Abs(near.Var()-(6+0.72)) > 1e-9 || math.Abs(far.Var()-(51+52.02)) > 1e-9 {
+	near, far := queuetest.WaitDistribution(&r, 12), queuetest.WaitDistribution(&r, 102)
+	if near.Mu != 10 || math.Abs(near.Sigma*near.Sigma-(6+0.72)) > 1e-9 || math.Abs(far.Sigma*far.Sigma-(51+52.02)) > 1e-9 {
 		t.Errorf("waiting %+v and %+v", near, far)
 	}
-	if d := r.AnswerTime(12); math.Abs(d.Mean()-21) > 1e-9 || math.Abs(d.Var()-(6.72+8./3)) > 1e-9 {
+	if d := queuetest.AnswerTime(&r, 12); math.Abs(d.Mean()-21) > 1e-9 || math.Abs(d.Var()-(6.72+8./3)) > 1e-9 {
 		t.Errorf("mean %g, variance %g with stays", d.Mean(), d.Var())
 	}
 	r.FillShare = 0.9

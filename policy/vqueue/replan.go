@@ -119,7 +119,7 @@ func (p *replanner) newSearch() *planSearch {
 	replan.rng = seeded.New(p.groups.options.Seed, "vqueue/replan/"+strconv.FormatInt(p.planCount, 10))
 
 	// Without balancing, groups stay in the queues to which they were dealt.
-	replan.search.KeepQueues = !p.fleet.operations.balance.enabled
+	replan.search.KeepQueues = !p.fleet.operations[Balancing]
 	return replan
 }
 

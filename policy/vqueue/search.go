@@ -167,14 +167,19 @@ func (s *Search) runStep(heat float64) {
 		}
 	}
 
-	// Accept the result by the rule of simulated annealing.
-	increase := assignment.total - oldTotal
+	s.endStep(assignment.total-oldTotal, oldTotal, heat)
+	s.removed = s.removed[:0]
+}
+
+// endStep keeps the result of a step or an exchange by the rule of simulated annealing: always if the objective does not increase, else with
+// probability exp(-increase/heat). Otherwise it restores the queues, with the total before.
+func (s *Search) endStep(increase, oldTotal, heat float64) {
 	if increase <= 0 || s.rng.Float64() < math.Exp(-increase/heat) {
 		s.acceptStep()
 	} else {
 		s.restoreQueues(oldTotal)
 	}
-	s.removed, s.savedQueues = s.removed[:0], s.savedQueues[:0]
+	s.savedQueues = s.savedQueues[:0]
 }
 
 // noisyBestPosition returns the best queue and position for a removed group.

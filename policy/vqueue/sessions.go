@@ -56,23 +56,23 @@ func (t *sessionTable) find(session int64) *sessionEntry {
 
 // noteStart notes that a request starts on its instance, and takes free memory there for its prompt and what it has of its answer. Of its
 // session's context it uses the rest again.
-func (t *sessionTable) noteStart(requestNumber int32, request *request) {
+func (t *sessionTable) noteStart(requestNumber int32, request *Request) {
 	instance := &t.fleet.instances[request.instanceIndex]
 	keptTokens := int32(0)
-	if request.session != 0 {
+	if request.Session != 0 {
 		keptTokens = t.replaceEntry(requestNumber, request, instance)
 	}
 	request.takenTokens = int64(max(request.promptTokens+request.producedTokens-keptTokens, 0))
 	instance.takenTokens += request.takenTokens
-	t.noteMemory(instance, request.model, 0)
+	t.noteMemory(instance, request.Model, 0)
 }
 
 // replaceEntry makes the entry of a session that of its request that starts now on an instance. It returns how many tokens of the session's
 // context the instance still has.
-func (t *sessionTable) replaceEntry(requestNumber int32, request *request, instance *instance) (keptTokens int32) {
-	entry := t.find(request.session)
+func (t *sessionTable) replaceEntry(requestNumber int32, request *Request, instance *Instance) (keptTokens int32) {
+	entry := t.find(request.Session)
 	if entry == nil { // take the entry that was used longest ago; free ones were never used
-		set := t.set(request.session)
+		set := t.set(request.Session)
 		entry = &set[0]
 		for way := range set {
 			if set[way].usedAt < entry.usedAt {
@@ -80,11 +80,11 @@ func (t *sessionTable) replaceEntry(requestNumber int32, request *request, insta
 			}
 		}
 	}
-	if entry.session == request.session && entry.queueIndex == request.instanceIndex && entry.memoryEpoch == instance.memoryEpoch {
+	if entry.session == request.Session && entry.queueIndex == request.instanceIndex && entry.memoryEpoch == instance.memoryEpoch {
 		keptTokens = int32(entry.leftTokens(instance))
 	}
 	t.useCount++
-	*entry = sessionEntry{session: request.session, usedAt: t.useCount, lastRequest: requestNumber, isRunning: true, keptTokens: keptTokens, queueIndex: request.instanceIndex, memoryEpoch: instance.memoryEpoch}
+	*entry = sessionEntry{session: request.Session, usedAt: t.useCount, lastRequest: requestNumber, isRunning: true, keptTokens: keptTokens, queueIndex: request.instanceIndex, memoryEpoch: instance.memoryEpoch}
 	return keptTokens
 }
 
@@ -95,28 +95,28 @@ func (t *sessionTable) replaceEntry(requestNumber int32, request *request, insta
 //	lostThrough = freedTokens - (kvTokens - takenTokens - answerTokens)
 //
 // What was lost does not come back when requests leave, and no more than all can be lost. Without a figure of the memory (0) nothing is.
-func (t *sessionTable) noteMemory(instance *instance, model int32, answerTokens int64) {
-	if _, kvTokens := t.fleet.capacity(instance, t.fleet.networkOf(model)); kvTokens > 0 {
+func (t *sessionTable) noteMemory(instance *Instance, model int32, answerTokens int64) {
+	if _, kvTokens := t.fleet.Capacity(instance, t.fleet.networkOf(model)); kvTokens > 0 {
 		lost := instance.freedTokens + instance.takenTokens + answerTokens - kvTokens
 		instance.lostThrough = max(instance.lostThrough, min(lost, instance.freedTokens))
 	}
 }
 
 // leftTokens returns how many tokens of the context of an entry are not lost for good on its instance.
-func (e *sessionEntry) leftTokens(instance *instance) int64 {
+func (e *sessionEntry) leftTokens(instance *Instance) int64 {
 	return max(min(int64(e.tokens), e.freedThrough-instance.lostThrough), 0)
 }
 
 // noteAnswer notes that a request, which has left its instance, was answered with a number of tokens, 0 if that is not known: the context
 // of its session is in free memory now.
-func (t *sessionTable) noteAnswer(requestNumber int32, request *request, answerTokens int32) {
+func (t *sessionTable) noteAnswer(requestNumber int32, request *Request, answerTokens int32) {
 	contextTokens, instance := request.promptTokens+answerTokens, &t.fleet.instances[request.instanceIndex]
-	if request.session == 0 {
-		t.noteMemory(instance, request.model, int64(contextTokens))
+	if request.Session == 0 {
+		t.noteMemory(instance, request.Model, int64(contextTokens))
 		return
 	}
-	defer t.noteMemory(instance, request.model, 0)
-	entry := t.find(request.session)
+	defer t.noteMemory(instance, request.Model, 0)
+	entry := t.find(request.Session)
 	if entry == nil || !entry.isRunning || entry.lastRequest != requestNumber {
 		instance.freedTokens += int64(contextTokens)
 		return
@@ -132,22 +132,22 @@ func (t *sessionTable) noteAnswer(requestNumber int32, request *request, answerT
 // another network, or has used the memory for others.
 //
 // Memory is used up from the context that became free longest ago on, each from its end.
-func (t *sessionTable) prefixOf(request *request) (queueIndex, tokens int32) {
-	if request.session == 0 {
+func (t *sessionTable) prefixOf(request *Request) (queueIndex, tokens int32) {
+	if request.Session == 0 {
 		return noQueue, 0
 	}
-	entry := t.find(request.session)
+	entry := t.find(request.Session)
 	if entry == nil || entry.isRunning {
 		return noQueue, 0
 	}
-	instance, network := &t.fleet.instances[entry.queueIndex], t.fleet.networkOf(request.model)
-	if !instance.isUp() || instance.loadedNetwork != network || instance.memoryEpoch != entry.memoryEpoch || !t.fleet.keepsPrefixes(instance) {
+	instance, network := &t.fleet.instances[entry.queueIndex], t.fleet.networkOf(request.Model)
+	if !instance.IsUp() || instance.LoadedNetwork != network || instance.memoryEpoch != entry.memoryEpoch || !t.fleet.keepsPrefixes(instance) {
 		return noQueue, 0
 	}
 
 	// Contexts that became free later, and requests that run or ran since, have a part of the memory. Its size may not be known (0).
 	remaining := entry.leftTokens(instance)
-	if _, kvTokens := t.fleet.capacity(instance, network); kvTokens > 0 {
+	if _, kvTokens := t.fleet.Capacity(instance, network); kvTokens > 0 {
 		freedLater := instance.freedTokens - entry.freedThrough
 		remaining = min(remaining, kvTokens-instance.reservedKVTokens-freedLater)
 	}
@@ -160,7 +160,7 @@ func (t *sessionTable) prefixOf(request *request) (queueIndex, tokens int32) {
 
 // keepsPrefixes reports whether the free memory of an instance serves as a cache of prefixes: as the plan says, else as servers do by
 // default.
-func (f *instanceFleet) keepsPrefixes(instance *instance) bool {
-	server := f.tables.Instances[f.tables.InstanceOf(instance.device)].Server
+func (f *instanceFleet) keepsPrefixes(instance *Instance) bool {
+	server := f.tables.Instances[f.tables.InstanceOf(instance.Device)].Server
 	return server == nil || server.PrefixCache
 }

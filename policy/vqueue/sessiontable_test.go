@@ -7,7 +7,7 @@ import (
 )
 
 // oneInstance returns the table of sessions of an instance with 10,000 tokens of KV memory.
-func oneInstance() (*sessionTable, *instance) {
+func oneInstance() (*sessionTable, *Instance) {
 	tables := &policy.Tables{
 		Kinds: []string{"a"}, Networks: make([]policy.Network, 2), Models: []policy.Model{{NumPipelines: 1}, {FirstPipeline: 1, NumPipelines: 1}}, Pipelines: []policy.Pipeline{{}, {Network: 1}},
 		Devices: []policy.Device{{Instance: 0}}, Resident: [][]int32{{0}}, Instances: []policy.Instance{{MaxSequences: 4, KVTokens: 10_000}},
@@ -18,20 +18,20 @@ func oneInstance() (*sessionTable, *instance) {
 
 // turn runs a request of a session from its start to its answer.
 func (t *sessionTable) turn(session int64, number, prompt, answer int32) {
-	r := &request{session: session, promptTokens: prompt}
+	r := &Request{Session: session, promptTokens: prompt}
 	t.noteStart(number, r)
 	t.leave(r)
 	t.noteAnswer(number, r, answer)
 }
 
 // leave takes a request out of the counts of its instance.
-func (t *sessionTable) leave(r *request) { t.fleet.instances[0].takenTokens -= r.takenTokens }
+func (t *sessionTable) leave(r *Request) { t.fleet.instances[0].takenTokens -= r.takenTokens }
 
 // TestPrefixTokens: a context is there after its answer, until others have used up the memory, the memory is lost, or the instance cannot
 // serve the session.
 func TestPrefixTokens(t *testing.T) {
 	table, instance := oneInstance()
-	next := &request{session: 5, promptTokens: 3000}
+	next := &Request{Session: 5, promptTokens: 3000}
 	expect := func(step string, tokens int32) {
 		t.Helper()
 		queueIndex, got := table.prefixOf(next)
@@ -40,7 +40,7 @@ func TestPrefixTokens(t *testing.T) {
 		}
 	}
 	expect("nothing known", 0)
-	first := &request{session: 5, promptTokens: 1500}
+	first := &Request{Session: 5, promptTokens: 1500}
 	table.noteStart(0, first)
 	expect("the first turn runs", 0)
 	table.leave(first)
@@ -63,7 +63,7 @@ func TestPrefixTokens(t *testing.T) {
 	expect("it took nothing", 1000)
 
 	// What a request takes is lost for good: at its start, and by its answer, also without a session and if it comes back.
-	evicted := &request{promptTokens: 100}
+	evicted := &Request{promptTokens: 100}
 	table.noteStart(8, evicted)
 	expect("a request runs", 900)
 	table.leave(evicted)
@@ -77,15 +77,15 @@ func TestPrefixTokens(t *testing.T) {
 	instance.isDeviceLost = true
 	expect("the device is lost", 0)
 	instance.isDeviceLost = false
-	next.model = 1
+	next.Model = 1
 	expect("another network", 0)
-	next.model = 0
+	next.Model = 0
 	expect("as before", 700)
 	instance.memoryEpoch++
 	expect("the network came anew", 0)
 
 	// An answer to an earlier turn does not end the latest one.
-	second, third := &request{session: 5, promptTokens: 100}, &request{session: 5, promptTokens: 100}
+	second, third := &Request{Session: 5, promptTokens: 100}, &Request{Session: 5, promptTokens: 100}
 	table.noteStart(4, second)
 	table.noteStart(5, third)
 	table.leave(second)
@@ -97,7 +97,7 @@ func TestPrefixTokens(t *testing.T) {
 // was lost of its context, too.
 func TestLostPrefixStaysLost(t *testing.T) {
 	table, instance := oneInstance()
-	next := &request{session: 5, promptTokens: 9000}
+	next := &Request{Session: 5, promptTokens: 9000}
 	table.turn(5, 0, 3000, 1000)
 	table.turn(0, 1, 9999, 0)
 	if _, tokens := table.prefixOf(next); tokens != 1 {

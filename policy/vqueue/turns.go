@@ -14,9 +14,8 @@ type clientTurns struct {
 // clientLine has the waiting requests of a client for a served model. The lines of a model form a ring.
 type clientLine struct {
 	turnKey
-	firstRequest, lastRequest int32 // numbers of the requests at both ends
-	size                      int32 // number of requests
-	nextInRing, prevInRing    int32 // neighbours in the ring, indexes in clientTurns.lines
+	requests               slots.List // request numbers
+	nextInRing, prevInRing int32      // neighbours in the ring, indexes in clientTurns.lines
 }
 
 // turnKey identifies a line: the served model and the client.
@@ -40,21 +39,13 @@ func (t *requestTable) joinClientLine(requestNumber int32) {
 	if request.producedTokens > 0 || request.evictionCount > 0 {
 		return
 	}
-	lineIndex, ok := turns.lineByKey[turnKey{request.model, request.client}]
+	lineIndex, ok := turns.lineByKey[turnKey{request.Model, request.client}]
 	if !ok {
-		lineIndex = turns.openLine(turnKey{request.model, request.client})
+		lineIndex = turns.openLine(turnKey{request.Model, request.client})
 	}
 
-	// Link it behind the last request of the line.
-	line := &turns.lines[lineIndex]
-	request.clientLine, request.behindInLine, request.aheadInLine = lineIndex, -1, line.lastRequest
-	if line.lastRequest >= 0 {
-		t.byNumber[line.lastRequest].behindInLine = requestNumber
-	} else {
-		line.firstRequest = requestNumber
-	}
-	line.lastRequest = requestNumber
-	line.size++
+	request.clientLine = lineIndex
+	t.lineLinks.Append(&turns.lines[lineIndex].requests, requestNumber)
 }
 
 // openLine adds an empty line for a client that had no waiting request, and returns its index.
@@ -63,7 +54,7 @@ func (t *requestTable) joinClientLine(requestNumber int32) {
 func (t *clientTurns) openLine(key turnKey) int32 {
 	lineIndex := slots.Take(&t.lines, &t.freeLines)
 	line := &t.lines[lineIndex]
-	*line = clientLine{turnKey: key, firstRequest: -1, lastRequest: -1, nextInRing: lineIndex, prevInRing: lineIndex}
+	*line = clientLine{turnKey: key, requests: slots.EmptyList, nextInRing: lineIndex, prevInRing: lineIndex}
 	if turnLine := t.lineOfTurn[key.model]; turnLine >= 0 {
 		line.nextInRing, line.prevInRing = turnLine, t.lines[turnLine].prevInRing
 		t.lines[line.prevInRing].nextInRing, t.lines[turnLine].prevInRing = lineIndex, lineIndex
@@ -83,20 +74,9 @@ func (t *requestTable) leaveClientLine(requestNumber int32) {
 	}
 	lineIndex, line := request.clientLine, &turns.lines[request.clientLine]
 
-	// Unlink the request: its neighbours, or the ends of the line, then name each other.
-	if request.aheadInLine < 0 {
-		line.firstRequest = request.behindInLine
-	} else {
-		t.byNumber[request.aheadInLine].behindInLine = request.behindInLine
-	}
-	if request.behindInLine < 0 {
-		line.lastRequest = request.aheadInLine
-	} else {
-		t.byNumber[request.behindInLine].aheadInLine = request.aheadInLine
-	}
-	request.clientLine, request.aheadInLine, request.behindInLine = -1, -1, -1
-	line.size--
-	if line.size > 0 {
+	request.clientLine = -1
+	t.lineLinks.Remove(&line.requests, requestNumber)
+	if line.requests.Len > 0 {
 		return
 	}
 
@@ -120,8 +100,8 @@ func (t *clientTurns) hasSeveralClients(model int32) bool {
 
 // endTurn passes the turn on if a request that starts belongs to the client whose turn it is.
 func (t *requestTable) endTurn(requestNumber int32) {
-	if request := &t.byNumber[requestNumber]; request.clientLine >= 0 && t.turns.lineOfTurn[request.model] == request.clientLine {
-		t.turns.lineOfTurn[request.model] = t.turns.lines[request.clientLine].nextInRing
+	if request := &t.byNumber[requestNumber]; request.clientLine >= 0 && t.turns.lineOfTurn[request.Model] == request.clientLine {
+		t.turns.lineOfTurn[request.Model] = t.turns.lines[request.clientLine].nextInRing
 	}
 }
 
@@ -129,12 +109,12 @@ func (t *requestTable) endTurn(requestNumber int32) {
 // whose turn it is if that can run there, else the group's first. Requests that have started before are taken in any case.
 func (s *queueServer) nextByTurn(queueIndex, groupIndex int32) int32 {
 	// A request in no line has started before, and a single client needs no turns.
-	requestNumber := s.groups.members[groupIndex].firstRequest
+	requestNumber := s.groups.members[groupIndex].requests.First
 	request := &s.requests.byNumber[requestNumber]
-	if request.clientLine < 0 || !s.requests.turns.hasSeveralClients(request.model) {
+	if request.clientLine < 0 || !s.requests.turns.hasSeveralClients(request.Model) {
 		return requestNumber
 	}
-	if turnRequest := s.requests.turns.lines[s.requests.turns.lineOfTurn[request.model]].firstRequest; s.groups.canRun(s.requests.byNumber[turnRequest].groupIndex, queueIndex) {
+	if turnRequest := s.requests.turns.lines[s.requests.turns.lineOfTurn[request.Model]].requests.First; s.groups.canRun(s.requests.byNumber[turnRequest].groupIndex, queueIndex) {
 		return turnRequest
 	}
 	return requestNumber
@@ -147,9 +127,9 @@ func (t *clientTurns) countAhead(model, client int32) (aheadByTurns, aheadByArri
 	lines, clientSize := int32(0), int32(0)
 	if firstLine := t.lineOfTurn[model]; firstLine >= 0 {
 		for i := firstLine; ; {
-			lines, aheadByArrival = lines+1, aheadByArrival+t.lines[i].size
+			lines, aheadByArrival = lines+1, aheadByArrival+t.lines[i].requests.Len
 			if t.lines[i].client == client {
-				clientSize = t.lines[i].size
+				clientSize = t.lines[i].requests.Len
 			}
 			i = t.lines[i].nextInRing
 			if i == firstLine {

@@ -24,10 +24,10 @@ func (p *Policy) QueueViews() []QueueView {
 	views := make([]QueueView, len(p.fleet.instances))
 	for queueIndex := range p.fleet.instances {
 		instance := &p.fleet.instances[queueIndex]
-		view := QueueView{Device: instance.device, IsUp: instance.isUp(), LoadedNetwork: instance.loadedNetwork, LoadingNetwork: instance.loadingNetwork, RunningRequests: len(instance.runningBatches)}
+		view := QueueView{Device: instance.Device, IsUp: instance.IsUp(), LoadedNetwork: instance.LoadedNetwork, LoadingNetwork: instance.LoadingNetwork, RunningRequests: len(instance.RunningBatches)}
 		for _, entry := range p.groups.assignment.queues[queueIndex].entries {
 			members := &p.groups.members[entry.group]
-			view.Groups = append(view.Groups, GroupView{Model: members.model, Size: int(members.size), Start: fromSeconds(entry.start), Deadline: p.requests.byNumber[members.firstRequest].deadline})
+			view.Groups = append(view.Groups, GroupView{Model: members.model, Size: int(members.requests.Len), Start: fromSeconds(entry.start), Deadline: p.requests.byNumber[members.requests.First].Deadline})
 		}
 		views[queueIndex] = view
 	}

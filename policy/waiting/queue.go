@@ -1,6 +1,10 @@
 package waiting
 
-import "time"
+import (
+	"time"
+
+	"inferplan/policy/slots"
+)
 
 // Request is a request that waits or runs.
 type Request struct {
@@ -20,46 +24,19 @@ func (a *Request) isBefore(b *Request) bool {
 	return a.ArrivedAt < b.ArrivedAt
 }
 
-// Queue is a ring of requests in the order of their deadlines. The zero value is empty.
-type Queue struct {
-	Len  int       // number of requests
-	ring []Request // its length is a power of two
-	head int
-}
-
-// At returns the i-th request. It may be changed in place, except for its order.
-func (q *Queue) At(i int) *Request { return &q.ring[(q.head+i)&(len(q.ring)-1)] }
+// Queue is a ring of requests in the order of their deadlines. The order of a request must not be changed in place. The zero
+// value is empty.
+type Queue struct{ slots.Ring[Request] }
 
 // Insert inserts a request at its place in the order of deadlines. That is usually the end, so later requests are moved back
 // one by one from there.
 func (q *Queue) Insert(r Request) {
-	if q.Len == len(q.ring) {
-		q.Grow()
-	}
 	i := q.Len
-	q.Len++
+	q.Add()
 	for ; i > 0 && r.isBefore(q.At(i-1)); i-- {
 		*q.At(i) = *q.At(i - 1)
 	}
 	*q.At(i) = r
-}
-
-// Grow doubles the ring, to at least 16 requests, and moves the first request to its start.
-func (q *Queue) Grow() {
-	bigger := make([]Request, max(16, 2*len(q.ring)))
-	for i := range q.Len {
-		bigger[i] = *q.At(i)
-	}
-	q.ring, q.head = bigger, 0
-}
-
-// Pop removes the first request and returns it. The head then is the next index of the ring, whose length is a power of two,
-// so that a mask of bits wraps it around.
-func (q *Queue) Pop() Request {
-	r := *q.At(0)
-	q.head = (q.head + 1) & (len(q.ring) - 1)
-	q.Len--
-	return r
 }
 
 // PopLast removes the last request and returns it.

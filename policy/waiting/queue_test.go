@@ -17,7 +17,7 @@ func TestQueueAgainstList(t *testing.T) {
 			switch rapid.IntRange(0, 4).Draw(t, "step") {
 			case 0:
 				if q.Len > 0 {
-					if got := q.Pop(); got != list[0] {
+					if got := *q.Pop(); got != list[0] {
 						t.Fatalf("popped %+v, want %+v", got, list[0])
 					}
 					list = list[1:]

@@ -151,17 +151,13 @@ func (s *search) soloPrice(deviceIndex int32, jobTask *jobTask, readyAt, startAt
 // readyAt is when the inputs are there, and soloTime the duration of a batch of this task alone, in ns.
 func (s *search) considerJobBatches(deviceIndex int32, jobTask *jobTask, readyAt, soloTime int64, cheapest *placement) {
 	for i := range s.jobBatches {
-		// The task must be ready in time, and the batch have space.
 		batch := &s.jobBatches[i]
-		if batch.deviceIndex != deviceIndex || batch.service != jobTask.service || max(batch.start, readyAt) > batch.lastJoinAt {
-			continue
-		}
-		if !s.tables.fitsOneMore(jobTask.service, deviceIndex, batch.size, batch.kvTokens, jobTask.workFactor) {
+		if batch.deviceIndex != deviceIndex || !s.mayJoin(&batch.plannedBatch, deviceIndex, jobTask, readyAt) {
 			continue
 		}
 
 		// Joining leaves another device free, which counts like an earlier end.
-		candidate := s.placementInBatch(deviceIndex, jobTask, readyAt, batch)
+		candidate := s.placementInBatch(deviceIndex, jobTask, readyAt, &batch.plannedBatch)
 		candidate.cost -= s.joinBenefit(jobTask.service, soloTime, candidate.start, readyAt)
 		if candidate.cost < cheapest.cost {
 			*cheapest = candidate
@@ -175,20 +171,12 @@ func (s *search) considerJobBatches(deviceIndex int32, jobTask *jobTask, readyAt
 func (s *search) considerPlannedBatch(device *device, deviceIndex int32, jobTask *jobTask, readyAt int64, cheapest *placement) {
 	for i := range device.plannedBatches {
 		batch := &device.plannedBatches[i]
-		// The task must be ready in time, and the batch have space.
-		if batch.service != jobTask.service || max(batch.start, readyAt) > batch.lastJoinAt {
-			continue
-		}
-		if !s.tables.fitsOneMore(jobTask.service, deviceIndex, batch.size, batch.kvTokens, jobTask.workFactor) {
-			continue
-		}
 		// A planned batch that another task of the job has joined is one of jobBatches, with that task. considerJobBatches looks at it there.
-		if s.hasJoined(deviceIndex, int32(i)) {
+		if !s.mayJoin(batch, deviceIndex, jobTask, readyAt) || s.hasJoined(deviceIndex, int32(i)) {
 			continue
 		}
 		// Price the planned batch, as it is without the task, like one of the job.
-		openBatch := jobBatch{start: batch.start, size: batch.size, workFactor: batch.workFactor, recomputeTime: batch.recomputeTime}
-		if candidate := s.placementInBatch(deviceIndex, jobTask, readyAt, &openBatch); candidate.cost < cheapest.cost {
+		if candidate := s.placementInBatch(deviceIndex, jobTask, readyAt, batch); candidate.cost < cheapest.cost {
 			*cheapest = candidate
 			cheapest.plannedBatchIndex = int32(i)
 		}
@@ -196,9 +184,14 @@ func (s *search) considerPlannedBatch(device *device, deviceIndex int32, jobTask
 	}
 }
 
+// mayJoin reports whether a task can join a batch on a device: it must be ready in time (readyAt, in ns), and the batch have space.
+func (s *search) mayJoin(batch *plannedBatch, deviceIndex int32, jobTask *jobTask, readyAt int64) bool {
+	return batch.service == jobTask.service && max(batch.start, readyAt) <= batch.lastJoinAt && s.tables.fitsOneMore(jobTask.service, deviceIndex, batch.size, batch.kvTokens, jobTask.workFactor)
+}
+
 // placementInBatch returns the placement of a task in a batch that it joins on a device. It begins with the batch.
 // In a language model, whose tasks are independent sequences, it begins when its inputs are there, readyAt in ns.
-func (s *search) placementInBatch(deviceIndex int32, jobTask *jobTask, readyAt int64, batch *jobBatch) placement {
+func (s *search) placementInBatch(deviceIndex int32, jobTask *jobTask, readyAt int64, batch *plannedBatch) placement {
 	// The batch has size+1 tasks with this one. The caller sets the index of the batch, -1 so far.
 	candidate := placement{jobBatchIndex: -1, plannedBatchIndex: -1, start: batch.start, recomputeTime: batch.recomputeTime + jobTask.recomputeHere}
 	if s.tables.isLanguageModel(jobTask.service) {

@@ -46,10 +46,7 @@ type searchLevel struct {
 // jobBatch is a batch in the schedule under construction that has a task of the job.
 type jobBatch struct {
 	deviceIndex, plannedBatchIndex int32 // its device, and the batch of the device's plan that it extends; -1 if it is new
-	service, size                  int32 // service and number of tasks
-	start, end                     int64
-	workFactor, recomputeTime      int64 // as in plannedBatch
-	lastJoinAt, kvTokens           int64 // as in plannedBatch
+	plannedBatch
 }
 
 // Bounds of the search: its steps, and the candidate devices of a task beyond SearchWidth.
@@ -257,20 +254,18 @@ func (s *search) placeTasksFrom(job *job, taskIndex int32, lastCost, costSum int
 // newJobBatch returns the batch on a device that a task of the job is in, as its placement says: a new one, or a batch of the device's plan
 // with the task added.
 func (s *search) newJobBatch(deviceIndex int32, jobTask *jobTask, placement *placement) jobBatch {
-	batch := jobBatch{deviceIndex: deviceIndex, plannedBatchIndex: placement.plannedBatchIndex, service: jobTask.service, size: 1, start: placement.start, end: placement.end, lastJoinAt: placement.start, workFactor: jobTask.workFactor, recomputeTime: placement.recomputeTime, kvTokens: s.tables.tokensOf(jobTask.service, jobTask.workFactor)}
-
-	// A batch of the plan starts as planned, and ends with its last task. A language model takes further tasks until its end.
+	batch := jobBatch{deviceIndex: deviceIndex, plannedBatchIndex: placement.plannedBatchIndex}
 	if placement.plannedBatchIndex >= 0 {
-		planned := &s.cluster.devices[deviceIndex].plannedBatches[placement.plannedBatchIndex]
-		batch.size, batch.kvTokens, batch.workFactor = batch.size+planned.size, batch.kvTokens+planned.kvTokens, max(batch.workFactor, planned.workFactor)
-		batch.start, batch.end, batch.lastJoinAt = planned.start, max(planned.end, placement.end), planned.lastJoinAt
-	} else if s.tables.isLanguageModel(jobTask.service) {
-		batch.lastJoinAt = placement.end
+		batch.plannedBatch = s.cluster.devices[deviceIndex].plannedBatches[placement.plannedBatchIndex]
+	} else {
+		batch.plannedBatch = plannedBatch{service: jobTask.service, start: placement.start, lastJoinAt: placement.start}
 	}
+	batch.addTask(s.tables, jobTask, placement)
 	return batch
 }
 
-// addTask adds a task of the job to the batch, as its placement says. On a language model a new batch takes further tasks until its end.
+// addTask adds a task of the job to the batch, as its placement says. The batch ends with its last task. On a language model a new batch takes
+// further tasks until its end.
 func (b *jobBatch) addTask(tables *deviceTables, jobTask *jobTask, placement *placement) {
 	b.size++
 	b.kvTokens += tables.tokensOf(jobTask.service, jobTask.workFactor)

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"math/bits"
+	"slices"
 	"time"
 )
 
@@ -61,6 +62,9 @@ func (q *Queue[P]) Add(due time.Duration, kind uint8, sequence int64) (Handle, *
 		handle = q.freeHandles[free-1]
 		q.freeHandles = q.freeHandles[:free-1]
 	} else {
+		if len(q.positions) == cap(q.positions) {
+			q.grow()
+		}
 		var zero P
 		handle = Handle(len(q.positions))
 		q.positions = append(q.positions, 0)
@@ -73,6 +77,13 @@ func (q *Queue[P]) Add(due time.Duration, kind uint8, sequence int64) (Handle, *
 	return handle, &q.payload[handle]
 }
 
+// grow makes room for twice as many events, at least for 64, in all lists at once.
+func (q *Queue[P]) grow() {
+	events := len(q.positions) + max(64, len(q.positions))
+	q.positions, q.payload = slices.Grow(q.positions, events-len(q.positions)), slices.Grow(q.payload, events-len(q.payload))
+	q.heap, q.freeHandles = slices.Grow(q.heap, events-len(q.heap)), slices.Grow(q.freeHandles, events-len(q.freeHandles))
+}
+
 // Peek returns the time and kind of the next event without taking it. The queue must not be
 // empty.
 func (q *Queue[P]) Peek() (time.Duration, uint8) {
@@ -81,6 +92,14 @@ func (q *Queue[P]) Peek() (time.Duration, uint8) {
 
 // PeekSequence returns the sequence number of the next event, which stays in the queue. The queue must not be empty.
 func (q *Queue[P]) PeekSequence() int64 { return int64(q.heap[0].rank & (1<<sequenceBits - 1)) }
+
+// PeekPayload returns the payload of the next event, which stays in the queue. The queue must not be empty.
+func (q *Queue[P]) PeekPayload() *P { return &q.payload[q.heap[0].handle] }
+
+// Clear removes all events and keeps the memory of the queue.
+func (q *Queue[P]) Clear() {
+	q.heap, q.positions, q.payload, q.freeHandles = q.heap[:0], q.positions[:0], q.payload[:0], q.freeHandles[:0]
+}
 
 // Pop removes the next event and returns its time, its kind and its payload. The queue must not be empty.
 func (q *Queue[P]) Pop() (at time.Duration, kind uint8, payload P) {

@@ -37,7 +37,16 @@ func TestQueueAgainstSortedList(t *testing.T) {
 		}
 		seq := int64(0)
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
+			if rapid.IntRange(0, 49).Draw(t, "clears") == 49 {
+				q.Clear()
+				clear(model)
+			}
 			hs := pending()
+			if len(hs) > 0 {
+				if first := *q.PeekPayload(); first.seq != model[hs[0]].seq {
+					t.Fatalf("the next event is %+v, want %+v", first, model[hs[0]])
+				}
+			}
 			op := rapid.IntRange(0, 5).Draw(t, "op")
 			switch {
 			case op <= 2 || len(hs) == 0:

@@ -14,22 +14,21 @@ type blockStore struct {
 	prefixBySession map[int64]int32 // by session: index in prefixes
 	prefixes        []cachedPrefix
 	freePrefixes    []int32
-	oldest          int32 // least recently used prefix, or -1
-	newest          int32 // most recently used prefix, or -1
+	byUse           slots.List // prefixes by their last use, the oldest first
+	byUseLinks      slots.Links
 	prefixBlocks    int64 // blocks of all prefixes
 }
 
 // cachedPrefix is the prefix of a session that free blocks hold.
 type cachedPrefix struct {
-	session    int64
-	blocks     int64
-	prev, next int32 // in the order of use; -1 at the ends
+	session int64
+	blocks  int64
 }
 
 // init empties a KV memory and sets its size to a number of tokens, in blocks of blockTokens tokens. With hasCache it
 // keeps prefixes of sessions.
 func (b *blockStore) init(tokens int64, blockTokens int32, hasCache bool) {
-	*b = blockStore{blockTokens: blockTokens, totalBlocks: tokens / int64(blockTokens), hasCache: hasCache, oldest: -1, newest: -1}
+	*b = blockStore{blockTokens: blockTokens, totalBlocks: tokens / int64(blockTokens), hasCache: hasCache, byUse: slots.EmptyList}
 	if hasCache {
 		b.prefixBySession = map[int64]int32{}
 	}
@@ -58,11 +57,11 @@ func (b *blockStore) dropPrefixes() {
 		if excess <= 0 {
 			return
 		}
-		if prefix := &b.prefixes[b.oldest]; prefix.blocks > excess {
+		if prefix := &b.prefixes[b.byUse.First]; prefix.blocks > excess {
 			prefix.blocks -= excess
 			b.prefixBlocks -= excess
 		} else {
-			b.removePrefixAt(b.oldest)
+			b.removePrefixAt(b.byUse.First)
 		}
 	}
 }
@@ -88,13 +87,8 @@ func (b *blockStore) returnBlocks(blocks int64, session int64, tokens int32) {
 		return
 	}
 	index := slots.Take(&b.prefixes, &b.freePrefixes)
-	b.prefixes[index] = cachedPrefix{session: session, blocks: fullBlocks, prev: b.newest, next: -1}
-	if b.newest >= 0 {
-		b.prefixes[b.newest].next = index
-	} else {
-		b.oldest = index
-	}
-	b.newest = index
+	b.prefixes[index] = cachedPrefix{session: session, blocks: fullBlocks}
+	b.byUseLinks.Append(&b.byUse, index)
 	b.prefixBySession[session] = index
 	b.prefixBlocks += fullBlocks
 	b.dropPrefixes()
@@ -123,16 +117,7 @@ func (b *blockStore) removePrefix(session int64) {
 // session, and frees its slot.
 func (b *blockStore) removePrefixAt(index int32) {
 	prefix := &b.prefixes[index]
-	if prefix.prev >= 0 {
-		b.prefixes[prefix.prev].next = prefix.next
-	} else {
-		b.oldest = prefix.next
-	}
-	if prefix.next >= 0 {
-		b.prefixes[prefix.next].prev = prefix.prev
-	} else {
-		b.newest = prefix.prev
-	}
+	b.byUseLinks.Remove(&b.byUse, index)
 	b.prefixBlocks -= prefix.blocks
 	delete(b.prefixBySession, prefix.session)
 	b.freePrefixes = append(b.freePrefixes, index)

@@ -30,6 +30,5 @@
 //	instance.go  the instance, and how sequences come and leave
 //	iterate.go   an iteration: growth, preemption, chunks, admission, tokens
 //	blocks.go    KV memory and the prefix cache
-//	heap.go      the waiting queue, and the checks of the running batch
 //	serveall.go  requests on one instance alone: calibration, validation
 package llm

@@ -6,6 +6,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/policy/slots"
+	"inferplan/sim/kernel"
 )
 
 // Model holds the figures of the model that an instance runs.
@@ -68,12 +69,12 @@ type Instance struct {
 	memory      blockStore
 	sequences   []sequence // by slot, a number that is used again
 	freeSlots   []int32
-	byID        []int32 // slot plus one, by ID
-	waiting     waitingHeap
-	running     []int32 // slots of the running batch, in no order
-	prefilling  []int32 // slots of those that compute their prompts, in the order of admission
-	checks      checkHeap
-	phaseCounts []int64 // number of decoding sequences by blockPhase
+	byID        []int32             // slot plus one, by ID
+	waiting     kernel.Queue[int32] // slots of waiting sequences, by priority, then in the order of adding
+	running     []int32             // slots of the running batch, in no order
+	prefilling  []int32             // slots of those that compute their prompts, in the order of admission
+	checks      kernel.Queue[check] // by iteration, then by slot, so that runs are reproducible
+	phaseCounts []int64             // number of decoding sequences by blockPhase
 
 	decodingCount  int32
 	decodingTokens int64 // tokens of all decoding sequences
@@ -96,7 +97,8 @@ type sequence struct {
 	chunk                       int32 // tokens of the prompt in the current iteration
 	priority                    int32 // the lower goes first; 0 if the server ignores priorities
 	serial                      int32 // counts the uses of the slot; a check with an earlier one is void
-	position                    int32 // index in running, or in the waiting heap
+	position                    int32 // index in running
+	waitingHandle               kernel.Handle
 	state                       sequenceState
 	inHostMemory                bool
 	everAdmitted                bool
@@ -105,6 +107,9 @@ type sequence struct {
 	blocks                      int64
 	session                     int64
 }
+
+// check names a decoding sequence (in a slot) to look at. It is void if the sequence has another serial number by then.
+type check struct{ slot, serial int32 }
 
 // sequenceState is the state of a sequence slot.
 type sequenceState uint8
@@ -144,10 +149,11 @@ func (instance *Instance) Reset(options Options, model Model) {
 	instance.options, instance.model = options, model
 	instance.memory.init(model.KVTokens, options.BlockTokens, options.PrefixCache)
 
-	// Forget all sequences, and keep the memory of the lists. The heap of those that wait reads them by the instance.
+	// Forget all sequences, and keep the memory of the lists.
 	instance.sequences, instance.freeSlots = instance.sequences[:0], instance.freeSlots[:0]
-	instance.running, instance.prefilling, instance.checks = instance.running[:0], instance.prefilling[:0], instance.checks[:0]
-	instance.waiting.instance, instance.waiting.list = instance, instance.waiting.list[:0]
+	instance.running, instance.prefilling = instance.running[:0], instance.prefilling[:0]
+	instance.waiting.Clear()
+	instance.checks.Clear()
 	clear(instance.byID)
 	if len(instance.phaseCounts) != int(options.BlockTokens) {
 		instance.phaseCounts = make([]int64, options.BlockTokens)
@@ -158,7 +164,7 @@ func (instance *Instance) Reset(options Options, model Model) {
 
 // SequenceCounts returns how many sequences the instance has, and how many of them wait to be admitted.
 func (instance *Instance) SequenceCounts() (total, waiting int) {
-	return len(instance.running) + len(instance.waiting.list), len(instance.waiting.list)
+	return len(instance.running) + instance.waiting.Len(), instance.waiting.Len()
 }
 
 // Busy reports whether an iteration is under way: Begin was called, and End was not yet.
@@ -191,7 +197,7 @@ func (instance *Instance) Add(request Sequence) error {
 	slot := slots.Take(&instance.sequences, &instance.freeSlots)
 	entry := &instance.sequences[slot]
 	instance.addedCount++
-	*entry = sequence{id: request.ID, prompt: request.Prompt, output: request.Output, generated: request.Generated, contextNeeded: request.Prompt + request.Generated, serial: entry.serial + 1, state: stateWaiting, addedNumber: instance.addedCount, session: request.Session, inHostMemory: request.InHostMemory}
+	*entry = sequence{id: request.ID, prompt: request.Prompt, output: request.Output, generated: request.Generated, contextNeeded: request.Prompt + request.Generated, serial: entry.serial + 1, addedNumber: instance.addedCount, session: request.Session, inHostMemory: request.InHostMemory}
 	if instance.options.ByPriority {
 		entry.priority = request.Priority
 	}
@@ -201,8 +207,16 @@ func (instance *Instance) Add(request Sequence) error {
 		instance.byID = append(instance.byID, 0)
 	}
 	instance.byID[request.ID] = slot + 1
-	instance.waiting.push(slot)
+	instance.addWaiting(slot)
 	return nil
+}
+
+// addWaiting makes the sequence in a slot wait for its admission.
+func (instance *Instance) addWaiting(slot int32) {
+	const onlyKind = 0
+	sequence := &instance.sequences[slot]
+	sequence.state = stateWaiting
+	sequence.waitingHandle = instance.waiting.Push(time.Duration(sequence.priority), onlyKind, sequence.addedNumber, slot)
 }
 
 // generatedBy returns how many tokens of its answer a sequence has. A decoding sequence gets one in each iteration,
@@ -249,7 +263,7 @@ func (instance *Instance) Remove(id int32, toHost bool) (generated int32, swappe
 func (instance *Instance) removeSlot(slot int32, toHost bool) {
 	sequence := &instance.sequences[slot]
 	if sequence.state == stateWaiting {
-		instance.waiting.remove(int(sequence.position))
+		instance.waiting.Remove(sequence.waitingHandle)
 	} else {
 		instance.leaveBatch(slot, toHost)
 	}

@@ -23,8 +23,8 @@ func (instance *Instance) Begin() (duration time.Duration, firstTime []int32, ok
 	}
 
 	// Admit waiting sequences as long as budget, slots and blocks last.
-	for mayAdmit && budget > 0 && len(instance.waiting.list) > 0 && len(instance.running) < int(instance.model.MaxSequences) {
-		slot := instance.waiting.list[0]
+	for mayAdmit && budget > 0 && instance.waiting.Len() > 0 && len(instance.running) < int(instance.model.MaxSequences) {
+		slot := *instance.waiting.PeekPayload()
 		if !instance.admit(slot) {
 			break
 		}
@@ -73,10 +73,8 @@ func (instance *Instance) preempt() {
 		}
 	}
 	instance.counts.Preempted++
-	sequence := &instance.sequences[victim]
 	instance.leaveBatch(victim, instance.options.SwapOut)
-	sequence.state = stateWaiting
-	instance.waiting.push(victim)
+	instance.addWaiting(victim)
 }
 
 // addChunk gives the prompt of the sequence in a slot as many tokens of the iteration as the budget allows, and returns
@@ -112,8 +110,7 @@ func (instance *Instance) admit(slot int32) bool {
 	// of contextNeeded is computed, because that gives the next token, and of a cached prefix only whole blocks are used.
 	// Swapping in is not hidden behind computation (a hidden share of 0). The blocks of a cached prefix are free blocks
 	// that still have their content. They are among those that the sequence takes below, so they leave the cache.
-	const firstPosition = 0
-	instance.waiting.remove(firstPosition)
+	instance.waiting.Remove(sequence.waitingHandle)
 	sequence.contextDone = 0
 	if sequence.inHostMemory {
 		sequence.contextDone = sequence.contextNeeded - 1
@@ -160,8 +157,12 @@ func (instance *Instance) End() *IterationEnd {
 	instance.counts.Output += int64(instance.decodingCount)
 
 	// Look at the decoding sequences that reached their end or a progress report.
-	for len(instance.checks) > 0 && instance.checks[0].iteration <= instance.iteration {
-		check := instance.checks.pop()
+	var check check
+	for instance.checks.Len() > 0 {
+		if dueIn, _ := instance.checks.Peek(); int64(dueIn) > instance.iteration {
+			break
+		}
+		instance.checks.PopInto(&check)
 		sequence := &instance.sequences[check.slot]
 		// The sequence may have left, and its slot may be used again.
 		if sequence.serial != check.serial || sequence.state != stateDecoding {
@@ -250,5 +251,6 @@ func (instance *Instance) scheduleCheck(slot int32) {
 	if interval := instance.options.ProgressTokens; interval > 0 {
 		target = min(target, (generated/interval+1)*interval)
 	}
-	instance.checks.push(iterationCheck{instance.iteration + int64(target-generated), slot, sequence.serial})
+	const onlyKind = 0
+	instance.checks.Push(time.Duration(instance.iteration+int64(target-generated)), onlyKind, int64(slot), check{slot, sequence.serial})
 }

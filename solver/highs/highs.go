@@ -178,12 +178,7 @@ func (s Solver) solveStatus(ctx context.Context, m *milp.Model, o *milp.Options,
 // solveFeasibility solves the model without its objective, so that the status says only whether it is feasible. It has
 // the limits and the seed of the options, but no gap, start or callbacks.
 func (s Solver) solveFeasibility(ctx context.Context, m *milp.Model, o *milp.Options) (*milp.Solution, error) {
-	withoutObjective := m.Clone()
-	withoutObjective.Name = m.Name + " (feasibility)"
-	for v := range withoutObjective.NumVars() {
-		withoutObjective.SetObj(milp.Var(v), 0)
-	}
-	return s.Solve(ctx, withoutObjective, milp.Options{MaxNodes: o.MaxNodes, MaxIterations: o.MaxIterations, TimeLimit: o.TimeLimit, Seed: o.Seed})
+	return s.Solve(ctx, m.WithoutObjective(), milp.Options{MaxNodes: o.MaxNodes, MaxIterations: o.MaxIterations, TimeLimit: o.TimeLimit, Seed: o.Seed})
 }
 
 // solveEmpty returns the solution of a model without variables, which HiGHS does not accept: every row sums to 0, so the

@@ -295,19 +295,16 @@ func readBasis(status []int32, nc int) *milp.Basis {
 }
 
 // pinDoubles pins a slice and returns the address of its first element, or nil if it is empty.
-func pinDoubles(pin *runtime.Pinner, s []float64) *C.double {
-	if len(s) == 0 {
-		return nil
-	}
-	pin.Pin(&s[0])
-	return (*C.double)(unsafe.Pointer(&s[0]))
-}
+func pinDoubles(pin *runtime.Pinner, s []float64) *C.double { return (*C.double)(pinned(pin, s)) }
 
 // pinInts is pinDoubles for integers.
-func pinInts(pin *runtime.Pinner, s []int32) *C.int32_t {
+func pinInts(pin *runtime.Pinner, s []int32) *C.int32_t { return (*C.int32_t)(pinned(pin, s)) }
+
+// pinned pins a slice and returns the address of its first element, or nil if it is empty.
+func pinned[T any](pin *runtime.Pinner, s []T) unsafe.Pointer {
 	if len(s) == 0 {
 		return nil
 	}
 	pin.Pin(&s[0])
-	return (*C.int32_t)(unsafe.Pointer(&s[0]))
+	return unsafe.Pointer(&s[0])
 }

@@ -86,7 +86,7 @@ func (f *conflictFilter) elasticFilter(softLimits []Limit) ([]bool, error) {
 			return f.allIfInfeasible(softLimits, sol.Status)
 		}
 		// No limit is violated, so the model has a solution within the tolerance. Solve the model itself to know.
-		direct, err := f.solve(f.withoutObjective(f.model))
+		direct, err := f.solve(f.model.WithoutObjective())
 		if err != nil {
 			return nil, err
 		}
@@ -101,7 +101,7 @@ func (f *conflictFilter) elasticFilter(softLimits []Limit) ([]bool, error) {
 // allIfInfeasible is called if an elastic solve ended without a proof, at a limit of work or time with this status. It
 // solves the model itself, and returns a set of all soft limits if that is infeasible, and else an error.
 func (f *conflictFilter) allIfInfeasible(softLimits []Limit, status Status) ([]bool, error) {
-	direct, err := f.solve(f.withoutObjective(f.model))
+	direct, err := f.solve(f.model.WithoutObjective())
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func (f *conflictFilter) allIfInfeasible(softLimits []Limit, status Status) ([]b
 // be left out.
 func (f *conflictFilter) deletionFilter(softLimits []Limit, inConflict []bool) (minimal bool, err error) {
 	// Start from the limits in the conflict: m is the model without all others.
-	m := f.withoutObjective(f.model)
+	m := f.model.WithoutObjective()
 	for k, isIn := range inConflict {
 		if !isIn {
 			softLimits[k].removeFrom(m)
@@ -147,16 +147,6 @@ func (f *conflictFilter) deletionFilter(softLimits []Limit, inConflict []bool) (
 		}
 	}
 	return minimal, nil
-}
-
-// withoutObjective returns a copy of a model without its objective.
-func (f *conflictFilter) withoutObjective(m *Model) *Model {
-	c := m.Clone()
-	c.Name = m.Name + " (feasibility)"
-	for j := range c.vars {
-		c.vars[j].obj = 0
-	}
-	return c
 }
 
 // removeFrom removes a limit from a model.

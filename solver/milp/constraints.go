@@ -2,6 +2,7 @@ package milp
 
 import (
 	"math"
+	"slices"
 	"strconv"
 )
 
@@ -105,10 +106,5 @@ func (l *constraints) Activity(x []float64) []float64 {
 
 // hasUsableCoefficients reports whether solvers accept every coefficient as it is.
 func (l *constraints) hasUsableCoefficients() bool {
-	for i := range l.coefs {
-		if !isUsableCoefficient(l.coefs[i].val) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(l.coefs, func(c coef) bool { return !isUsableCoefficient(c.val) })
 }

@@ -60,12 +60,9 @@ type elasticModel struct {
 // least 0 is added to the row for a lower limit, and subtracted for an upper one, so that it takes up the violation. The
 // objective becomes the sum of the slacks, to be minimised.
 func newElastic(m *Model, limits []Limit) *elasticModel {
-	c := m.Clone()
+	c := m.WithoutObjective()
 	c.Name = m.Name + " (elastic)"
 	c.sense, c.offset = Minimize, 0
-	for j := range c.vars {
-		c.vars[j].obj = 0
-	}
 	relaxed := &elasticModel{model: c, limits: limits, slack: make([]Var, len(limits))}
 	for k, l := range limits {
 		sign := 1.0

@@ -77,6 +77,16 @@ func (m *Model) Clone() *Model {
 	return &c
 }
 
+// WithoutObjective returns a copy of a model in which every solution has the value of the offset.
+func (m *Model) WithoutObjective() *Model {
+	c := m.Clone()
+	c.Name = m.Name + " (feasibility)"
+	for j := range c.vars {
+		c.vars[j].obj = 0
+	}
+	return c
+}
+
 // Value returns the objective at x, in the model's own sense.
 func (m *Model) Value(x []float64) float64 {
 	sum := m.offset

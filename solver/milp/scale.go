@@ -132,52 +132,41 @@ func (s *Scaling) scaledModel(c Columns) *Model {
 // Options converts options for a solve of the original into options for a solve of Model: the start is scaled, and the
 // callback of improved solutions gets their points in the original units.
 func (s *Scaling) Options(o Options) Options {
-	if o.Start != nil {
-		start := make([]float64, len(o.Start))
-		for j, x := range o.Start {
-			start[j] = math.Ldexp(x, -s.columnExponents[j])
-		}
-		o.Start = start
-	}
+	const inverse = -1
+	o.Start = inUnits(o.Start, s.columnExponents, inverse)
 	if callback := o.Incumbent; callback != nil {
 		o.Incumbent = func(in Incumbent) {
-			in.X = s.originalPoint(in.X)
+			in.X = inUnits(in.X, s.columnExponents, 1)
 			callback(in)
 		}
 	}
 	return o
 }
 
-// originalPoint converts a point of Model into one of the original.
-func (s *Scaling) originalPoint(x []float64) []float64 {
-	point := make([]float64, len(x))
-	for j := range x {
-		point[j] = math.Ldexp(x[j], s.columnExponents[j])
+// inUnits returns the values of a list in other units: value i times 2^exponents[i] or, for the sign -1, divided by that. A
+// list that is nil stays nil.
+func inUnits(list []float64, exponents []int, sign int) []float64 {
+	if list == nil {
+		return nil
 	}
-	return point
+	converted := make([]float64, len(list))
+	for i, value := range list {
+		converted[i] = math.Ldexp(value, sign*exponents[i])
+	}
+	return converted
 }
 
 // Solution converts a solution of Model into one of the original: its point, duals and reduced costs. Value and bound are
 // the same. A dual is a change of the objective per unit of a row's limit, so it is multiplied by the factor of the row,
 // as limits are; a reduced cost is divided by the factor of the column, as bounds are.
 func (s *Scaling) Solution(sol *Solution) *Solution {
+	const inverse = -1
 	solution := *sol
+	solution.RowDuals, solution.ReducedCosts = inUnits(sol.RowDuals, s.rowExponents, 1), inUnits(sol.ReducedCosts, s.columnExponents, inverse)
 	if sol.X != nil {
-		solution.X = s.originalPoint(sol.X)
+		solution.X = inUnits(sol.X, s.columnExponents, 1)
 		solution.Feasibility = s.original.Check(solution.X)
 		solution.Rounded = sol.Rounded && solution.Feasibility.OK()
-	}
-	if sol.RowDuals != nil {
-		solution.RowDuals = make([]float64, len(sol.RowDuals))
-		for i, v := range sol.RowDuals {
-			solution.RowDuals[i] = math.Ldexp(v, s.rowExponents[i])
-		}
-	}
-	if sol.ReducedCosts != nil {
-		solution.ReducedCosts = make([]float64, len(sol.ReducedCosts))
-		for j, v := range sol.ReducedCosts {
-			solution.ReducedCosts[j] = math.Ldexp(v, -s.columnExponents[j])
-		}
 	}
 	return &solution
 }

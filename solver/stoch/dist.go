@@ -6,25 +6,9 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// Dist is the distribution of a random quantity.
-type Dist interface {
-	Mean() float64
-	Var() float64
-	// CDF returns P(X <= x).
-	CDF(x float64) float64
-	// Quantile returns the smallest x with CDF(x) >= p, for p from 0 to 1.
-	Quantile(p float64) float64
-}
-
 // Normal is the normal distribution, which QLM assumes for output lengths (equation 3). With Sigma 0 it is a
 // constant.
 type Normal struct{ Mu, Sigma float64 }
-
-// Mean returns Mu.
-func (n Normal) Mean() float64 { return n.Mu }
-
-// Var returns the square of Sigma.
-func (n Normal) Var() float64 { return n.Sigma * n.Sigma }
 
 // CDF returns P(X <= x), exactly. Without spread (Sigma 0) it is 0 below the mean and 1 from it on. The function Phi is
 // faster and approximate.

@@ -4,8 +4,7 @@
 // It knows nothing of requests or GPUs. Chance constraint: a limit that a random sum keeps with a
 // given probability. Scenario: one random future. In order of reading:
 //
-//	dist.go      Dist; the normal distribution
-//	plus.go      a normal variable plus an independent one that has each of some values
+//	dist.go      the normal distribution
 //	chance.go    P(X <= limit) >= level as a row of a linear program
 //	scenario.go  scenarios for sample-average programs
 //	interval.go  a one-sided confidence interval of a mean

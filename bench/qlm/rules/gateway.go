@@ -66,7 +66,8 @@ func (g *gateway) Tick(now time.Duration) {
 		}
 	}
 	for i := range g.caps {
-		most, _ := g.Capacity(int32(i), max(g.Instance(int32(i)).LoadedNetwork, 0))
+		in := g.Instance(int32(i))
+		most, _ := g.Capacity(in, max(in.LoadedNetwork, 0))
 		if g.late {
 			g.caps[i] = max(1, g.caps[i]/2)
 		} else {
@@ -82,18 +83,18 @@ const mostCap = 1 << 20
 // AssignRequests has every instance take what it may and has room for.
 func (g *gateway) AssignRequests(now time.Duration, out *policy.Actions) {
 	for q := range g.Len() {
-		for in := g.Instance(q); in.IsUp && !in.IsLoading && !in.LoadFailed; in = g.Instance(q) {
-			req := g.next(q, &in, g.caps[q])
+		for in := g.Instance(q); in.IsUp() && in.LoadingNetwork < 0 && !in.LoadFailed; {
+			req := g.next(in, g.caps[q])
 			if req < 0 {
 				break
 			}
 			if network := g.network(g.Request(req).Model); in.LoadedNetwork != network {
-				if in.RunningRequests == 0 {
-					g.ChangeNetwork(now, q, network, out)
+				if len(in.RunningBatches) == 0 {
+					g.ChangeNetwork(now, in, network, out)
 				}
 				break
 			}
-			if !g.CanTakeRequest(q, req) {
+			if !g.CanTakeRequest(in, g.Request(req)) {
 				break
 			}
 			g.send(q, req, out)
@@ -103,10 +104,10 @@ func (g *gateway) AssignRequests(now time.Duration, out *policy.Actions) {
 
 // next is the request that goes first among those that an instance may take with a
 // cap on the second band; -1: none waits.
-func (g *gateway) next(q int32, in *vqueue.InstanceView, most int32) int32 {
+func (g *gateway) next(in *vqueue.Instance, most int32) int32 {
 	best, full := int32(-1), g.second(in) >= most
 	for n := range g.pool {
-		if !g.CanServe(q, int32(n)) {
+		if !g.CanServe(in, int32(n)) {
 			continue
 		}
 		for _, req := range g.pool[n] {
@@ -114,7 +115,7 @@ func (g *gateway) next(q int32, in *vqueue.InstanceView, most int32) int32 {
 			if !g.bands[model] && full {
 				break
 			}
-			if g.ServesModel(q, model) && !g.AtCap(q, model) {
+			if g.ServesModel(in, model) && !g.AtCap(in, model) {
 				if best < 0 || g.before(req, best) < 0 {
 					best = req
 				}
@@ -126,7 +127,7 @@ func (g *gateway) next(q int32, in *vqueue.InstanceView, most int32) int32 {
 }
 
 // second is how many requests of the second band run on an instance.
-func (g *gateway) second(in *vqueue.InstanceView) int32 {
+func (g *gateway) second(in *vqueue.Instance) int32 {
 	n := int32(0)
 	for m, running := range in.RunningByModel {
 		if !g.bands[m] {

@@ -49,7 +49,7 @@ func (h *sessionHash) choose(req int32) int32 {
 	r := h.Request(req)
 	total, serving, least, hashed, weight := 0, 0, int32(-1), int32(0), uint64(0)
 	for q := range h.Len() {
-		if !h.ServesModel(q, r.Model) || !h.Instance(q).IsUp {
+		if in := h.Instance(q); !h.ServesModel(in, r.Model) || !in.IsUp() {
 			continue
 		}
 		total, serving = total+h.open[q], serving+1
@@ -99,20 +99,20 @@ func (h *sessionHash) AssignRequests(now time.Duration, out *policy.Actions) {
 	for q := range h.Len() {
 		for len(h.waitingRequests[q]) > 0 {
 			in, req := h.Instance(q), h.waitingRequests[q][0]
-			if !in.IsUp || in.IsLoading || in.LoadFailed {
+			if !in.IsUp() || in.LoadingNetwork >= 0 || in.LoadFailed {
 				break
 			}
 			if network := t.Pipelines[t.Models[h.Request(req).Model].FirstPipeline].Network; in.LoadedNetwork != network {
-				if in.RunningRequests == 0 {
-					h.ChangeNetwork(now, q, network, out)
+				if len(in.RunningBatches) == 0 {
+					h.ChangeNetwork(now, in, network, out)
 				}
 				break
 			}
-			if !h.CanTakeRequest(q, req) {
+			if !h.CanTakeRequest(in, h.Request(req)) {
 				break
 			}
 			h.waitingRequests[q] = h.waitingRequests[q][1:]
-			h.DispatchRequest(q, req, out)
+			h.DispatchRequest(in, req, out)
 		}
 	}
 }
@@ -143,7 +143,7 @@ func (h *sessionHash) ViolationExpected(now time.Duration) bool {
 // StuckRequest returns a request past its deadline whose instance is not up, or -1.
 func (h *sessionHash) StuckRequest(now time.Duration) int32 {
 	for q := range h.waitingRequests {
-		if h.Instance(int32(q)).IsUp {
+		if h.Instance(int32(q)).IsUp() {
 			continue
 		}
 		for _, req := range h.waitingRequests[q] {

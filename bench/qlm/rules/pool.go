@@ -78,7 +78,7 @@ func (p *sharedList) RemoveWaiting(req int32) {
 // send takes a request out of the pool and has an instance serve it.
 func (p *sharedList) send(q, req int32, out *policy.Actions) {
 	p.RemoveWaiting(req)
-	p.DispatchRequest(q, req, out)
+	p.DispatchRequest(p.Instance(q), req, out)
 }
 
 // RequestEnded implements vqueue.Dispatcher.
@@ -91,7 +91,7 @@ func (*sharedList) Tick(time.Duration) {}
 func (p *sharedList) ViolationExpected(now time.Duration) bool {
 	for n := range p.pool {
 		for _, req := range p.pool[n] {
-			if r := p.Request(req); r.Deadline < now+p.LeadTime(0, r.Model) {
+			if r := p.Request(req); r.Deadline < now+p.LeadTime(p.Instance(0), r.Model) {
 				return true
 			}
 		}
@@ -115,7 +115,7 @@ func (p *sharedList) StuckRequest(now time.Duration) int32 {
 // served returns whether an instance that is up serves a model.
 func (p *sharedList) served(model int32) bool {
 	for q := range p.Len() {
-		if p.Instance(q).IsUp && p.ServesModel(q, model) {
+		if in := p.Instance(q); in.IsUp() && p.ServesModel(in, model) {
 			return true
 		}
 	}

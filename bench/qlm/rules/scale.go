@@ -43,7 +43,7 @@ func NewScaling(s *vqueue.InstanceControl, scale Scale) *Scaling {
 	}
 	for q := int32(scale.From); q < n; q++ {
 		x.ready[q] = off
-		s.SwitchInstance(q, false)
+		s.Instance(q).IsSwitchedOff = true
 	}
 	return x
 }
@@ -55,18 +55,18 @@ func (x *Scaling) Tick(now time.Duration, violation bool) (grown bool) {
 	coming := false
 	for q := range x.Len() {
 		in := x.Instance(q)
-		if in.RunningRequests > 0 || x.WaitingGroups(q) > 0 || in.IsLoading {
+		if len(in.RunningBatches) > 0 || x.WaitingGroups(q) > 0 || in.LoadingNetwork >= 0 {
 			x.idle[q] = now
 		}
 		switch {
 		case x.ready[q] == off:
 		case !x.on[q] && now >= x.ready[q]:
-			x.SwitchInstance(q, true)
+			in.IsSwitchedOff = false
 			x.idle[q], x.on[q], grown = now, true, true
 		case !x.on[q]:
 			coming = true
 		case int(q) >= x.scale.From && now-x.idle[q] >= x.scale.Hold:
-			x.SwitchInstance(q, false)
+			in.IsSwitchedOff = true
 			x.ready[q], x.on[q] = off, false
 			x.spans = append(x.spans, [2]time.Duration{x.since[q], now})
 		}

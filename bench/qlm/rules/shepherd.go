@@ -25,23 +25,23 @@ func Shepherd(s *vqueue.InstanceControl) vqueue.Dispatcher {
 func (p shepherd) AssignRequests(now time.Duration, out *policy.Actions) {
 	for q := range p.Len() {
 		in := p.Instance(q)
-		if !in.IsUp || in.LoadFailed {
+		if !in.IsUp() || in.LoadFailed {
 			p.chosen[q] = -1
 		}
-		if !in.IsUp || in.IsLoading || in.RunningRequests > 0 || in.LoadFailed {
+		if !in.IsUp() || in.LoadingNetwork >= 0 || len(in.RunningBatches) > 0 || in.LoadFailed {
 			continue
 		}
-		network := p.chosenFor(now, q, &in)
+		network := p.chosenFor(now, q, in)
 		if network < 0 {
 			continue
 		}
 		if in.LoadedNetwork != network {
 			p.chosen[q] = network
-			p.ChangeNetwork(now, q, network, out)
+			p.ChangeNetwork(now, in, network, out)
 			continue
 		}
 		p.chosen[q] = -1
-		for n := p.static(q, &in, network); n > 0 && len(p.pool[network]) > 0; n-- {
+		for n := p.static(in, network); n > 0 && len(p.pool[network]) > 0; n-- {
 			p.send(q, p.pool[network][0], out)
 		}
 	}
@@ -49,10 +49,10 @@ func (p shepherd) AssignRequests(now time.Duration, out *policy.Actions) {
 
 // static is the size of a batch: the sequences that run at once, each with room for
 // the longest that the iteration's budget admits.
-func (p shepherd) static(q int32, in *vqueue.InstanceView, network int32) int {
-	n, t := p.MaxRunning(q, p.model(network)), p.Tables()
+func (p shepherd) static(in *vqueue.Instance, network int32) int {
+	n, t := p.MaxRunning(in, p.model(network)), p.Tables()
 	if budget := int64(t.Instances[t.InstanceOf(in.Device)].TokenBudget); budget > 0 {
-		if _, kv := p.Capacity(q, network); kv > 0 {
+		if _, kv := p.Capacity(in, network); kv > 0 {
 			n = min(n, kv/budget)
 		}
 	}
@@ -61,22 +61,22 @@ func (p shepherd) static(q int32, in *vqueue.InstanceView, network int32) int {
 
 // chosenFor is the network with the most requests in time per second; -1: none
 // waits that the instance can serve.
-func (p shepherd) chosenFor(now time.Duration, q int32, in *vqueue.InstanceView) int32 {
+func (p shepherd) chosenFor(now time.Duration, q int32, in *vqueue.Instance) int32 {
 	if n := p.chosen[q]; n >= 0 && in.LoadedNetwork == n && len(p.pool[n]) > 0 {
 		return n
 	}
 	best, most := int32(-1), math.Inf(-1)
 	for n := range p.pool {
 		network := int32(n)
-		if len(p.pool[n]) == 0 || !p.CanServe(q, network) {
+		if len(p.pool[n]) == 0 || !p.CanServe(in, network) {
 			continue
 		}
-		est := p.Estimator(q, p.model(network))
+		est := p.EstimatorOn(in, p.model(network), false)
 		took := time.Duration((est.Prefill + est.Decode*(est.OutputMean+longBatch*math.Sqrt(est.OutputVar))) * float64(time.Second))
 		if in.LoadedNetwork != network {
-			took += p.ChangeTime(q, network)
+			took += p.ChangeTime(in, network)
 		}
-		list := p.pool[n][:min(len(p.pool[n]), p.static(q, in, network))]
+		list := p.pool[n][:min(len(p.pool[n]), p.static(in, network))]
 		value := 0.0
 		for _, req := range list {
 			if p.Request(req).Deadline >= now+took {

@@ -135,7 +135,7 @@ const lateAllowance = 4
 const minLateCount = 10
 
 // recordAnswer notes one answer of a run in its score, and breaks the run off once more requests of a judge group (classes judged
-// together) are late than the layout may have. The simulator calls it for every answer (sim.JudgedFunc). model is the index of the run's
+// together) are late than the layout may have. The simulator calls it for every answer (sim.Config.OnJudged). model is the index of the run's
 // items, and isLate says whether the answer missed its SLO.
 func (w *runWatcher) recordAnswer(model int32, arrivedAt, answeredAt time.Duration, isLate bool) {
 	// The time that requests spend in a third, over its length, sums to the mean backlog.
