@@ -171,10 +171,7 @@ func (o *profileOptions) printEstimate(p *printer, e *llmserver.Estimate, device
 		}
 		return fmt.Sprintf("%d %s", n, what)
 	}
-	engine := f.Engine
-	if engine == "" {
-		engine = "a server of unknown make"
-	}
+	engine := cmp.Or(f.Engine, "a server of unknown make")
 	p.printNote("%s on %d x %s: %s, %s, %s", engine, o.tensorParallel, device, open(f.KVTokens, "tokens of KV memory"), open(int64(f.Sequences), "sequences at once"), open(int64(f.Context), "tokens of context"))
 	text := fmt.Sprintf("%s of %s, about %s, at most %s", countOf(e.Points, "measurement"), o.model, min(e.ExpectedTime, o.budget).Round(time.Second), o.budget)
 	if e.KnownPoints > 0 {

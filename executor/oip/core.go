@@ -1,6 +1,7 @@
 package oip
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime/debug"
@@ -85,9 +86,7 @@ func (c *core) call(ctx context.Context, r *Request) (resp *Response, err error)
 // checks that their bytes fit their shapes. A partial response may lack outputs.
 func (c *core) completeResponse(m *ModelInfo, r *Request, resp *Response) *Error {
 	resp.ID = r.ID
-	if resp.Model == "" {
-		resp.Model = r.Model
-	}
+	resp.Model = cmp.Or(resp.Model, r.Model)
 	if resp.Version == "" {
 		if resp.Version = r.Version; resp.Version == "" {
 			resp.Version = m.Versions[len(m.Versions)-1]

@@ -2,6 +2,7 @@ package llamacpp
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -85,10 +86,7 @@ func server(in *llmserver.Instance, m *llmserver.Model, host, port string) []str
 		p.TokenBudget[0], fmt.Sprint(in.TokenBudget), "--ubatch-size", fmt.Sprint(in.TokenBudget))
 
 	// Sequences share the memory, as the plan assumes. Without its size, each has room for a context.
-	size := m.PlannedTokens
-	if size == 0 {
-		size = int64(m.Context * m.Sequences)
-	}
+	size := cmp.Or(m.PlannedTokens, int64(m.Context*m.Sequences))
 	if size > 0 {
 		args = append(args, p.Context[0], fmt.Sprint(size), p.KVUnified[0])
 	}
