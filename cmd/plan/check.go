@@ -32,10 +32,7 @@ type checkOptions struct {
 // the figures that it compares, with their default tolerances.
 func newCheckCommand(g *globalFlags) *cobra.Command {
 	o := &checkOptions{}
-	var metrics []string
-	for _, m := range check.Metrics() {
-		metrics = append(metrics, fmt.Sprintf("  %-6s %g %%  %s", m.Name, 100*m.Tolerance, m.Help))
-	}
+	metrics := document.Map(check.Metrics(), func(m *check.Metric) string { return fmt.Sprintf("  %-6s %g %%  %s", m.Name, 100*m.Tolerance, m.Help) })
 	cmd := &cobra.Command{
 		Use:   "check [plan.json]",
 		Short: "Does the plan still hold? A gate for CI",

@@ -9,6 +9,7 @@ import (
 	"inferplan/engine"
 	"inferplan/engine/models"
 	"inferplan/engine/ort"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/profiler"
 	"inferplan/solver/highs"
@@ -39,10 +40,7 @@ func newDoctorCommand(g *globalFlags) *cobra.Command {
 					return err
 				}
 			} else {
-				var rows [][]string
-				for _, f := range found {
-					rows = append(rows, []string{f.Subject, f.State, f.Value, f.Type})
-				}
+				rows := document.Map(found, func(f *doctorLine) []string { return []string{f.Subject, f.State, f.Value, f.Type} })
 				if err := p.printTable("llll", []string{"what", "state", "found", "to type"}, rows); err != nil {
 					return err
 				}

@@ -135,11 +135,7 @@ func joinList(items []string) string { return strings.Join(items, ", ") }
 
 // textsOf converts names of a type of their own to strings.
 func textsOf[T ~string](names []T) []string {
-	var out []string
-	for _, n := range names {
-		out = append(out, string(n))
-	}
-	return out
+	return document.Map(names, func(n *T) string { return string(*n) })
 }
 
 // printLines prints texts to stdout, one a line.

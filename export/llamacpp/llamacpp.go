@@ -12,6 +12,7 @@ import (
 	"inferplan/export"
 	"inferplan/export/llmserver"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/llmcommand"
 	"inferplan/formats/usage"
 )
@@ -105,10 +106,7 @@ func server(in *llmserver.Instance, m *llmserver.Model, host, port string) []str
 		args = append(args, p.NoPrefixCache[0])
 	}
 	if len(m.Adapters) > 0 {
-		var files []string
-		for _, a := range m.Adapters {
-			files = append(files, a.Path)
-		}
+		files := document.Map(m.Adapters, func(a *llmserver.Adapter) string { return a.Path })
 		args = append(args, p.Adapters[0], strings.Join(files, ","))
 	}
 	return args
