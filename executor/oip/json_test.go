@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"inferplan/engine"
+	"inferplan/executor/httplimit"
 )
 
 func TestFastFloatIsExact(t *testing.T) {
@@ -95,7 +96,7 @@ func FuzzDecodeRequestJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		r := &Request{}
 		if err := decodeRequest(context.Background(), text, nil, m, r); err != nil {
-			if err.Error() == "" || err.Code != CodeInvalid {
+			if err.Error() == "" || err.Code != httplimit.CodeInvalid {
 				t.Fatalf("error %#v", err)
 			}
 			return

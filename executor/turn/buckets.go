@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"inferplan/engine"
+	"inferplan/executor/httplimit"
 	"inferplan/executor/oip"
 	"inferplan/formats"
 	"inferplan/formats/document"
@@ -240,5 +241,5 @@ func (s *bucketSet) sizeError(req *oip.Request) error {
 	if allPadded {
 		hint = "shorter ones are filled up, longer ones have to be cut"
 	}
-	return oip.Invalid("inputs", "model %q is served at the sizes %s, got %s: %s", s.name, strings.Join(names, ", "), strings.Join(found, ", "), hint)
+	return httplimit.Invalid("inputs", "model %q is served at the sizes %s, got %s: %s", s.name, strings.Join(names, ", "), strings.Join(found, ", "), hint)
 }
