@@ -20,6 +20,7 @@ import (
 	"inferplan/engine"
 	"inferplan/executor"
 	"inferplan/executor/oip"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/document"
@@ -142,7 +143,7 @@ type ocrRequest struct {
 // ocrRun is a run of the pipeline under a policy.
 type ocrRun struct {
 	requests []ocrRequest
-	service  *executor.Service
+	service  *turn.ServiceTimes
 	policy   formats.PolicySpec
 	slo      time.Duration
 }
@@ -161,7 +162,7 @@ func (o *ocr) serve(ctx context.Context, policy string, due []time.Duration) (*o
 		return nil, err
 	}
 	x, err := executor.New(ctx, &plan, executor.Options{
-		CoreOptions:   executor.CoreOptions{Engine: "onnx", ModelsDir: o.dir, Policy: policy, RecordService: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil))},
+		CoreOptions:   turn.Options{Engine: "onnx", ModelsDir: o.dir, Policy: policy, RecordService: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil))},
 		WorkerOptions: executor.WorkerOptions{CPUs: cpus, ShareCPUs: true},
 	})
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"inferplan/executor"
+	"inferplan/executor/text"
+	"inferplan/executor/turn"
 )
 
 type agentOptions struct {
@@ -85,9 +86,9 @@ func runAgent(cmd *cobra.Command, p *printer, o *agentOptions) error {
 		return err
 	}
 	endsWellOnInterrupt(cmd.Context())
-	err = executor.ServeAgent(cmd.Context(), executor.AgentOptions{Store: store, Servers: servers, Adapters: adapters, TextStoreInterval: o.store, Metrics: o.metrics, Log: log, Tracer: tracer,
+	err = text.ServeAgent(cmd.Context(), text.AgentOptions{Store: store, Servers: servers, Adapters: adapters, TextStoreInterval: o.store, Metrics: o.metrics, Log: log, Tracer: tracer,
 		OnReady: func() { p.printNote("serving %d servers for %s; SIGTERM ends", len(servers), o.queue.location) }})
-	if errors.Is(err, executor.ErrPlan) {
+	if errors.Is(err, turn.ErrPlan) {
 		err = withCode(exitUsage, err)
 	}
 	if e := store.Close(); e != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"inferplan/executor"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner"
@@ -139,7 +140,7 @@ func runCheck(ctx context.Context, p *printer, o *checkOptions, path string) err
 func refusedByServe(plan *formats.Plan) []check.Finding {
 	err := executor.Compile(plan, true)
 	switch {
-	case errors.Is(err, executor.ErrSimulatedOnly):
+	case errors.Is(err, turn.ErrSimulatedOnly):
 		return []check.Finding{refusal(check.Warning, "plan serve does not serve plans of this sort; they are checked and simulated", err)}
 	case err != nil:
 		return []check.Finding{refusal(check.Error, "plan serve refuses the plan", err)}

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"inferplan/executor"
 	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/formats/document"
@@ -63,7 +62,7 @@ func (o *solveOptions) readServed() (*servedRun, error) {
 			if s.times != nil {
 				return nil, usageErrorf("--measured: found the service times %s and %s, expected one file of them", s.timesPath, path)
 			}
-			if s.times, err = executor.ReadService(path); err != nil {
+			if s.times, err = turn.ReadServiceTimes(path); err != nil {
 				return nil, withCode(exitUsage, err)
 			}
 			s.timesPath = path

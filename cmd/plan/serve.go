@@ -21,6 +21,7 @@ import (
 	"inferplan/executor/httplimit"
 	"inferplan/executor/live"
 	"inferplan/executor/oip"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/pages"
@@ -212,7 +213,7 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (en
 	// Collect the options of the server.
 	options := executor.ServeOptions{
 		Options: executor.Options{
-			CoreOptions:   executor.CoreOptions{Engine: o.engine, ModelsDir: o.models, Policy: o.policy, MaxQueue: o.maxQueue, Log: log, Tracer: tracer},
+			CoreOptions:   turn.Options{Engine: o.engine, ModelsDir: o.models, Policy: o.policy, MaxQueue: o.maxQueue, Log: log, Tracer: tracer},
 			WorkerOptions: executor.WorkerOptions{ShareCPUs: o.shareCPUs, CPUPlaces: places, Remote: remote, AllRemote: allRemote, OverrideExecution: execute, CacheBytes: cache},
 			TaskOptions:   executor.TaskOptions{StoreBytes: int64(store), OnStart: func(n int64) { collectAt(int64(requests) + n) }},
 		},
@@ -248,7 +249,7 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (en
 	// Serve until the end, and report.
 	endsWellOnInterrupt(ctx)
 	rep, err := executor.Serve(ctx, options)
-	if errors.Is(err, executor.ErrPlan) || errors.Is(err, executor.ErrModelHash) {
+	if errors.Is(err, turn.ErrPlan) || errors.Is(err, worker.ErrHash) {
 		err = withCode(exitUsage, err)
 	}
 	// The report is valid even if the record or the log failed.

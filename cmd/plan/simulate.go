@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"inferplan/executor"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/document"
@@ -522,7 +522,7 @@ func (o *simulateOptions) setServiceTimes(sc *sim.Scenario) error {
 	case o.service != "" && o.jitter != 0:
 		return usageErrorf("--service and --jitter exclude each other")
 	case o.service != "":
-		rec, err := executor.ReadService(o.service)
+		rec, err := turn.ReadServiceTimes(o.service)
 		if err != nil {
 			return withCode(exitUsage, err)
 		}
