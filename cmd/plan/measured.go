@@ -304,7 +304,7 @@ func (s *servedRun) saveFiles(p *printer) error {
 		if _, err := document.WriteBytes(f.path, f.text, document.Force(true)); err != nil {
 			return err
 		}
-		p.printNote("wrote %s, the %s with what was measured", f.path, f.role)
+		p.PrintNote("wrote %s, the %s with what was measured", f.path, f.role)
 	}
 	return nil
 }

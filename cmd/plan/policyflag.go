@@ -54,7 +54,7 @@ func (p *printer) checkPolicy(name string, tables *policy.Tables) error {
 	lines := document.Map(policies.Summaries(tables), func(s *policies.Summary) string { return fmt.Sprintf("%-12s %s", s.Name, s.Text) })
 	if name == listPolicies {
 		if p.json {
-			return errors.Join(p.printJSON(policies.Summaries(tables)), errListed)
+			return errors.Join(p.PrintJSON(policies.Summaries(tables)), errListed)
 		}
 		p.printLines(lines)
 		return errListed

@@ -24,6 +24,7 @@ import (
 	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/formats/usage"
 	"inferplan/pages"
 	"inferplan/planner/kind"
 	"inferplan/policy/policies"
@@ -180,7 +181,7 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (en
 	if err != nil {
 		return usageErrorf("%w", err)
 	}
-	execute, err := o.forServe(p.printNote)
+	execute, err := o.forServe(p.PrintNote)
 	if err != nil {
 		return err
 	}
@@ -218,14 +219,14 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (en
 			TaskOptions:   executor.TaskOptions{StoreBytes: int64(store), OnStart: func(n int64) { collectAt(int64(requests) + n) }},
 		},
 		Join: o.join, JoinToken: joinToken, JoinSilence: o.joinSilence, JoinCert: o.joinCert,
-		OnJoinable: func(a executor.Addresses) { p.printNote("%s", o.howToJoin(a)) },
+		OnJoinable: func(a executor.Addresses) { p.PrintNote("%s", o.howToJoin(a)) },
 		Plan:       path, HTTP: o.http, GRPC: o.grpc, Metrics: o.metrics, TLSCert: o.tlsCert, TLSKey: o.tlsKey,
 		Door:         httplimit.Door{Keys: keys, Hosts: o.hosts, Budget: httplimit.NewBudget(int64(requests), log)},
 		OIP:          oip.Options{Version: kind.Version, MaxBodyBytes: int64(body)},
 		View:         &live.View{Render: pages.LiveHTML, SecurityPolicy: pages.LiveSecurityPolicy},
 		DrainTimeout: o.drain, DrainDelay: o.drainDelay, WatchInterval: o.watchPlan, Record: o.record,
 		OnReady: func(a executor.Addresses) {
-			p.printNote("serving %s: HTTP %s, gRPC %s, metrics %s; SIGTERM drains", path, cmp.Or(a.HTTP, executor.AddressOff), cmp.Or(a.GRPC, executor.AddressOff), cmp.Or(a.Metrics, executor.AddressOff))
+			p.PrintNote("serving %s: HTTP %s, gRPC %s, metrics %s; SIGTERM drains", path, cmp.Or(a.HTTP, executor.AddressOff), cmp.Or(a.GRPC, executor.AddressOff), cmp.Or(a.Metrics, executor.AddressOff))
 		},
 	}
 	if o.accessLog {
@@ -287,13 +288,13 @@ func (o *serveOptions) openEventLog() (*os.File, error) {
 func (o *serveOptions) writeReport(p *printer, rep *formats.Report) error {
 	var saveErr error
 	if o.out != "" {
-		saveErr = p.saveDocument(o.out, rep, true)
+		saveErr = p.SaveDocument(o.out, rep)
 	}
 	if p.json {
-		return errors.Join(saveErr, p.printJSON(rep))
+		return errors.Join(saveErr, p.PrintJSON(rep))
 	}
 	if rep.Requests == 0 {
-		p.printNote("no requests came")
+		p.PrintNote("no requests came")
 	}
 	return errors.Join(saveErr, printReport(p, rep))
 }
@@ -352,7 +353,7 @@ func (o *serveOptions) readJoinToken(p *printer) ([]byte, error) {
 		return nil, withCode(exitUsage, err)
 	}
 	if created {
-		p.printNote("made %s: the other hosts need a copy", o.joinToken)
+		p.PrintNote("made %s: the other hosts need a copy", o.joinToken)
 	}
 	return token, nil
 }
@@ -419,7 +420,7 @@ func (o *serveOptions) checkFlags(body int64) error {
 			return usageErrorf("--tls-key: %w", err)
 		}
 	}
-	return firstError(o.trace.check(), checkWord("engine", o.engine, "onnx", "replay"), checkWord("log-format", o.logFormat, "text", "json"), checkDuration("drain-delay", o.drainDelay), checkDuration("watch-plan", o.watchPlan), checkWhole("max-queue", o.maxQueue, 0, 1<<30), checkPositiveDuration("drain", o.drain), checkPositiveDuration("join-silence", o.joinSilence))
+	return firstError(o.trace.check(), usage.CheckWord("engine", o.engine, "onnx", "replay"), usage.CheckWord("log-format", o.logFormat, "text", "json"), checkDuration("drain-delay", o.drainDelay), checkDuration("watch-plan", o.watchPlan), usage.CheckWhole("max-queue", o.maxQueue, 0, 1<<30), usage.CheckPositiveDuration("drain", o.drain), usage.CheckPositiveDuration("join-silence", o.joinSilence))
 }
 
 // checkAddress refuses texts other than HOST:PORT before anything is started.

@@ -92,7 +92,7 @@ func (o *queueOptions) isShared() bool {
 
 // readKey reads the key of the queue, and checks the other flags.
 func (o *queueOptions) readKey() (*durable.Sealer, error) {
-	if err := firstError(checkWhole("queue-replicas", o.replicas, 1, 5), checkPositiveDuration("queue-silence", o.silence)); err != nil {
+	if err := firstError(usage.CheckWhole("queue-replicas", o.replicas, 1, 5), usage.CheckPositiveDuration("queue-silence", o.silence)); err != nil {
 		return nil, err
 	}
 	if o.key == "" {
@@ -176,7 +176,7 @@ func (o *textOptions) setServeOptions(options *executor.ServeOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := firstError(checkPositiveDuration("server-silence", o.silence), checkPositiveDuration("watch-servers", o.watchServers)); err != nil {
+	if err := firstError(usage.CheckPositiveDuration("server-silence", o.silence), usage.CheckPositiveDuration("watch-servers", o.watchServers)); err != nil {
 		return err
 	}
 	options.SilenceTimeout = o.silence

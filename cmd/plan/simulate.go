@@ -16,6 +16,7 @@ import (
 	"inferplan/formats/arrivals"
 	"inferplan/formats/document"
 	"inferplan/formats/outcomes"
+	"inferplan/formats/usage"
 	"inferplan/planner/inputs"
 	"inferplan/planner/kind"
 	"inferplan/policy"
@@ -256,7 +257,7 @@ func (o *simulateOptions) prepareArrivals(p *printer, sc *sim.Scenario, src arri
 		}
 		p.printAssumptions([]string{"trace: each model's requests stretched to its rate, round and round; each run but the first starts anywhere in it"})
 	}
-	if err := firstError(checkPositiveDuration("duration", o.duration), o.checkRequestCount(sc.Rates, o.duration)); err != nil {
+	if err := firstError(usage.CheckPositiveDuration("duration", o.duration), o.checkRequestCount(sc.Rates, o.duration)); err != nil {
 		return nil, err
 	}
 	if o.warmup >= o.duration {
@@ -393,7 +394,7 @@ func (o *simulateOptions) showReport(p *printer, rep *formats.Report) error {
 	if err := p.writeReport(o.outPath, rep, rep.Warnings, rep); err != nil || p.json {
 		return err
 	}
-	p.printNote("%d events, %.2f million per second", rep.Events, rep.EventsPerSecond/1e6)
+	p.PrintNote("%d events, %.2f million per second", rep.Events, rep.EventsPerSecond/1e6)
 	return nil
 }
 
@@ -423,7 +424,7 @@ func (o *simulateOptions) chooseNetwork(policyName string) (policy.Topology, []s
 	case n == "":
 		return policy.TopologyNodes, nil, nil
 	default:
-		return n, nil, checkWord("network", o.network, networkNames()...)
+		return n, nil, usage.CheckWord("network", o.network, networkNames()...)
 	}
 }
 
