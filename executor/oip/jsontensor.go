@@ -6,6 +6,7 @@ import (
 	"math"
 	"strconv"
 
+	"inferplan/engine"
 	"inferplan/executor/httplimit"
 	"inferplan/executor/jsonscan"
 )
@@ -313,11 +314,10 @@ func (d *decoder) element(dt Datatype, data []byte) ([]byte, *Error) {
 	case FP16:
 		var v float64
 		v, parseErr = parseFloat(text, 64)
-		h, ok := toHalf(v)
-		if !ok {
+		if math.Abs(v) >= 65520 { // rounds to infinity
 			parseErr = strconv.ErrRange
 		}
-		data = binary.LittleEndian.AppendUint16(data, h)
+		data = binary.LittleEndian.AppendUint16(data, engine.ToFP16(v))
 	case Int8, Int16, Int32, Int64:
 		var v int64
 		v, parseErr = strconv.ParseInt(jsonscan.Alias(text), 10, 8*dt.Size())
