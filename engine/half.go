@@ -2,21 +2,22 @@ package engine
 
 import "math"
 
-// ToFP16 returns the bits of the float16 nearest to x (ties to even). Numbers that are too large become infinity.
-func ToFP16(x float32) uint16 {
-	b := math.Float32bits(x)
-	sign, abs := uint16(b>>16)&0x8000, b&0x7fff_ffff
+// ToFP16 returns the bits of the float16 nearest to a number (ties to even), rounded once. Numbers that are too large become infinity.
+func ToFP16[F float32 | float64](number F) uint16 {
+	x := float64(number)
+	b := math.Float64bits(x)
+	sign, abs := uint16(b>>48)&0x8000, math.Abs(x)
 	switch {
-	case abs > 0x7f80_0000: // NaN
+	case math.IsNaN(x):
 		return sign | 0x7e00
-	case abs >= 0x477f_f000: // 65520 and more
+	case abs >= 65520:
 		return sign | 0x7c00
-	case abs < 0x3880_0000: // below 2^-14 the step is 2^-24
-		return sign | uint16(math.RoundToEven(float64(math.Float32frombits(abs))*(1<<24)))
+	case abs < 0x1p-14: // the step is 2^-24
+		return sign | uint16(math.RoundToEven(abs*(1<<24)))
 	}
-	abs += 0xfff + abs>>13&1 // round the 13 bits that are dropped, ties to even
-	// The exponent's bias is 127 in float32 and 15 in float16: subtract the difference, 112, from the exponent's bits.
-	return sign | uint16((abs-0x3800_0000)>>13)
+	b = b&^(1<<63) + (1<<41 - 1) + b>>42&1 // round the 42 bits that are dropped, ties to even
+	// The exponent's bias is 1023 in float64 and 15 in float16: subtract the difference, 1008, from the exponent's bits.
+	return sign | uint16((b-1008<<52)>>42)
 }
 
 // FromFP16 returns the float32 for the bits of a float16: one bit of sign, five of exponent, ten of fraction.

@@ -62,20 +62,20 @@ func TestAgentSuitsAdapters(t *testing.T) {
 	f := openFleet(t, queuePlan(1, 4, time.Minute, "a"), fake.Options{})
 	loads := fake.Options{Models: []string{"a"}, Plain: true, Loads: true}
 	plain, other := fake.Options{Models: []string{"a"}, Plain: true}, fake.Options{Models: []string{"b"}, Plain: true}
-	a1 := ModelAdapter{Model: "a1", Base: "a", Path: "/adapters/a1"}
+	a1 := text.ModelAdapter{Model: "a1", Base: "a", Path: "/adapters/a1"}
 	for name, x := range map[string]struct {
 		servers  []fake.Options
 		silent   bool
-		adapters []ModelAdapter
+		adapters []text.ModelAdapter
 		want     string // of the refusal; empty: it begins
 		lacks    bool
 	}{
-		"base at one place":  {[]fake.Options{loads, other}, false, []ModelAdapter{a1}, "", false},
-		"lacking":            {[]fake.Options{plain}, false, []ModelAdapter{a1}, "instance 0: the server has no such adapter: a1 at ", true},
-		"lacking at another": {[]fake.Options{loads, plain}, false, []ModelAdapter{a1}, "instance 1: the server has no such adapter: a1 at ", true},
-		"no base":            {[]fake.Options{loads, other}, false, []ModelAdapter{a1, {Model: "c1", Base: "c", Path: ""}}, "adapter c1: found no server that has its base c", false},
-		"contradiction":      {[]fake.Options{loads}, false, []ModelAdapter{a1, a1}, "adapter a1: found it twice", false},
-		"no answer":          {[]fake.Options{plain}, true, []ModelAdapter{a1, {Model: "c1", Base: "c", Path: ""}}, "", false},
+		"base at one place":  {[]fake.Options{loads, other}, false, []text.ModelAdapter{a1}, "", false},
+		"lacking":            {[]fake.Options{plain}, false, []text.ModelAdapter{a1}, "instance 0: the server has no such adapter: a1 at ", true},
+		"lacking at another": {[]fake.Options{loads, plain}, false, []text.ModelAdapter{a1}, "instance 1: the server has no such adapter: a1 at ", true},
+		"no base":            {[]fake.Options{loads, other}, false, []text.ModelAdapter{a1, {Model: "c1", Base: "c", Path: ""}}, "adapter c1: found no server that has its base c", false},
+		"contradiction":      {[]fake.Options{loads}, false, []text.ModelAdapter{a1, a1}, "adapter a1: found it twice", false},
+		"no answer":          {[]fake.Options{plain}, true, []text.ModelAdapter{a1, {Model: "c1", Base: "c", Path: ""}}, "", false},
 	} {
 		store, err := f.share()
 		if err != nil {
@@ -91,7 +91,7 @@ func TestAgentSuitsAdapters(t *testing.T) {
 			if t.Cleanup(s.Stop); x.silent {
 				s.Stop()
 			}
-			o.Servers = append(o.Servers, InstanceServer{Instance: i, URL: s.URL()})
+			o.Servers = append(o.Servers, text.InstanceServer{Instance: i, URL: s.URL()})
 		}
 		err = text.ServeAgent(ctx, o)
 		switch begun := ctx.Err() != nil; {
@@ -118,7 +118,7 @@ func TestAgentWhoseServerLacksAdapter(t *testing.T) {
 	}
 	opt := fake.Options{Models: []string{"base"}, Plain: true, Loads: true, Token: time.Millisecond}
 	f := openFleet(t, queuePlan(2, 4, time.Minute, "base", "sql"), opt)
-	f.log, f.adapters = slog.New(slog.NewTextHandler(to, nil)), []ModelAdapter{{Model: "sql", Base: "base", Path: "/adapters/sql"}}
+	f.log, f.adapters = slog.New(slog.NewTextHandler(to, nil)), []text.ModelAdapter{{Model: "sql", Base: "base", Path: "/adapters/sql"}}
 	f.fakes[0].Stop()
 	url, _ := f.front()
 	f.agent(0)

@@ -25,12 +25,12 @@ import (
 // with them.
 var adapterKinds = map[string]struct {
 	opt      fake.Options
-	adapters []ModelAdapter
+	adapters []text.ModelAdapter
 }{
 	"loaded": {fake.Options{Models: []string{"base"}, Plain: true, Loads: true, Token: time.Millisecond / 4},
-		[]ModelAdapter{{Model: "sql", Base: "base", Path: "/adapters/sql"}, {Model: "poem", Base: "base", Path: "/adapters/poem"}}},
+		[]text.ModelAdapter{{Model: "sql", Base: "base", Path: "/adapters/sql"}, {Model: "poem", Base: "base", Path: "/adapters/poem"}}},
 	"started": {fake.Options{Models: []string{"base"}, Plain: true, Files: []string{"/a/poem.gguf", "/a/sql.gguf"}, Token: time.Millisecond / 4},
-		[]ModelAdapter{{Model: "sql", Base: "base", Path: "/a/sql.gguf"}, {Model: "poem", Base: "base", Path: ""}}},
+		[]text.ModelAdapter{{Model: "sql", Base: "base", Path: "/a/sql.gguf"}, {Model: "poem", Base: "base", Path: ""}}},
 }
 
 // Requests for a model and two adapters of it, in a mixed order, are answered by the one
@@ -107,28 +107,28 @@ func TestUnsupportedAdaptersAreRefused(t *testing.T) {
 	plain := fake.Options{Models: []string{"base"}, Plain: true}
 	static, files := plain, plain
 	static.Loads, static.Static, files.Files = true, true, []string{"/a/poem.gguf"}
-	sql := ModelAdapter{Model: "sql", Base: "base", Path: "/adapters/sql"}
+	sql := text.ModelAdapter{Model: "sql", Base: "base", Path: "/adapters/sql"}
 	for name, x := range map[string]struct {
 		opt      fake.Options
-		adapters []ModelAdapter
+		adapters []text.ModelAdapter
 		want     string
 		lacks    bool
 	}{
-		"none":    {plain, []ModelAdapter{sql}, "--lora", true},
-		"static":  {static, []ModelAdapter{sql}, "VLLM_ALLOW_RUNTIME_LORA_UPDATING", true},
-		"no path": {static, []ModelAdapter{{Model: "sql", Base: "base", Path: ""}}, "say where its files are", true},
-		"another": {files, []ModelAdapter{sql}, "found [/a/poem.gguf], expected /adapters/sql", true},
-		"no base": {fake.Options{Models: []string{"base"}, Plain: true, Loads: true}, []ModelAdapter{{Model: "sql", Base: "bas", Path: "/adapters/sql"}}, "found the models [base], expected its base bas", true},
-		"twice":   {files, []ModelAdapter{sql, sql}, "found it twice", false},
-		"of one":  {files, []ModelAdapter{sql, {Model: "base", Base: "x", Path: ""}}, "its base base is an adapter", false},
-		"unknown": {files, []ModelAdapter{{Model: "other", Base: "base", Path: ""}}, "no model of this name", false},
+		"none":    {plain, []text.ModelAdapter{sql}, "--lora", true},
+		"static":  {static, []text.ModelAdapter{sql}, "VLLM_ALLOW_RUNTIME_LORA_UPDATING", true},
+		"no path": {static, []text.ModelAdapter{{Model: "sql", Base: "base", Path: ""}}, "say where its files are", true},
+		"another": {files, []text.ModelAdapter{sql}, "found [/a/poem.gguf], expected /adapters/sql", true},
+		"no base": {fake.Options{Models: []string{"base"}, Plain: true, Loads: true}, []text.ModelAdapter{{Model: "sql", Base: "bas", Path: "/adapters/sql"}}, "found the models [base], expected its base bas", true},
+		"twice":   {files, []text.ModelAdapter{sql, sql}, "found it twice", false},
+		"of one":  {files, []text.ModelAdapter{sql, {Model: "base", Base: "x", Path: ""}}, "its base base is an adapter", false},
+		"unknown": {files, []text.ModelAdapter{{Model: "other", Base: "base", Path: ""}}, "no model of this name", false},
 	} {
 		s, err := fake.Start(x.opt)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer s.Stop()
-		o := Options{CoreOptions: CoreOptions{Log: shownLog(t)}, InstanceOptions: InstanceOptions{SilenceTimeout: 2 * time.Second, Adapters: x.adapters, Servers: []InstanceServer{{URL: s.URL()}}}}
+		o := Options{CoreOptions: CoreOptions{Log: shownLog(t)}, InstanceOptions: InstanceOptions{SilenceTimeout: 2 * time.Second, Adapters: x.adapters, Servers: []text.InstanceServer{{URL: s.URL()}}}}
 		made, err := New(context.Background(), queuePlan(1, 4, time.Minute, "base", "sql"), o)
 		if err == nil {
 			made.Close()
@@ -144,8 +144,8 @@ func TestUnsupportedAdaptersAreRefused(t *testing.T) {
 			made.Close()
 		}
 	}
-	own := []InstanceServer{{Model: "base", URL: "http://127.0.0.1:1"}, {Model: "sql", URL: "http://127.0.0.1:1"}}
-	if _, err := text.NewLocalServers(own, []ModelAdapter{sql}, 0); err == nil || !strings.Contains(err.Error(), "server of its own for sql") {
+	own := []text.InstanceServer{{Model: "base", URL: "http://127.0.0.1:1"}, {Model: "sql", URL: "http://127.0.0.1:1"}}
+	if _, err := text.NewLocalServers(own, []text.ModelAdapter{sql}, 0); err == nil || !strings.Contains(err.Error(), "server of its own for sql") {
 		t.Errorf("a server of its own: %v", err)
 	}
 }
@@ -153,7 +153,7 @@ func TestUnsupportedAdaptersAreRefused(t *testing.T) {
 // Two models with adapters on servers of their own: one adapter is followed by that of
 // the other model, whose server is woken for it.
 func TestAdaptersOfTwoModels(t *testing.T) {
-	var servers []InstanceServer
+	var servers []text.InstanceServer
 	var fakes []*fake.Server
 	for _, m := range []string{"a", "b"} {
 		s, err := fake.Start(fake.Options{Models: []string{m}, Plain: true, Files: []string{m + "1.gguf"}})
@@ -161,11 +161,11 @@ func TestAdaptersOfTwoModels(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(s.Stop)
-		fakes, servers = append(fakes, s), append(servers, InstanceServer{Model: m, URL: s.URL()})
+		fakes, servers = append(fakes, s), append(servers, text.InstanceServer{Model: m, URL: s.URL()})
 	}
 	d := &desk{t: t, servers: fakes}
 	models := []string{"a1", "b1", "b"}
-	d.again(queuePlan(1, 4, time.Minute, models...), Options{CoreOptions: CoreOptions{Log: shownLog(t)}, InstanceOptions: InstanceOptions{Servers: servers, Adapters: []ModelAdapter{{Model: "a1", Base: "a", Path: ""}, {Model: "b1", Base: "b", Path: ""}}}})
+	d.again(queuePlan(1, 4, time.Minute, models...), Options{CoreOptions: CoreOptions{Log: shownLog(t)}, InstanceOptions: InstanceOptions{Servers: servers, Adapters: []text.ModelAdapter{{Model: "a1", Base: "a", Path: ""}, {Model: "b1", Base: "b", Path: ""}}}})
 	t.Cleanup(d.close)
 	for i := range 9 {
 		answeredWhole(t, d.send(models[i%3], fmt.Sprint(i), 9), models[i%3], fmt.Sprint(i), 9)
@@ -199,7 +199,7 @@ func TestLlamaAdapterWritesOtherText(t *testing.T) {
 	base := c.Abilities.Models[0]
 	models := []string{base, "one", "two"}
 	d := &desk{t: t}
-	d.again(queuePlan(1, 4, time.Minute, models...), Options{CoreOptions: CoreOptions{Log: shownLog(t)}, InstanceOptions: InstanceOptions{Servers: []InstanceServer{{URL: s.URL}}, Adapters: []ModelAdapter{{Model: "one", Base: base, Path: ""}, {Model: "two", Base: base, Path: files[1]}}}})
+	d.again(queuePlan(1, 4, time.Minute, models...), Options{CoreOptions: CoreOptions{Log: shownLog(t)}, InstanceOptions: InstanceOptions{Servers: []text.InstanceServer{{URL: s.URL}}, Adapters: []text.ModelAdapter{{Model: "one", Base: base, Path: ""}, {Model: "two", Base: base, Path: files[1]}}}})
 	t.Cleanup(d.close)
 	texts, want := map[string]string{}, map[string]string{}
 	for i, m := range models { // as the server writes them without a front end

@@ -14,18 +14,18 @@ import (
 )
 
 // sleepers are a server of a and one of b, which share memory for one. a is awake.
-func sleepers(t *testing.T) (*fake.GPU, []*fake.Server, []InstanceServer) {
+func sleepers(t *testing.T) (*fake.GPU, []*fake.Server, []text.InstanceServer) {
 	t.Helper()
 	gpu := &fake.GPU{}
 	var fakes []*fake.Server
-	var servers []InstanceServer
+	var servers []text.InstanceServer
 	for _, m := range []string{"a", "b"} {
 		s, err := fake.Start(fake.Options{Models: []string{m}, Plain: true, Loads: true, Sleeps: gpu})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(s.Stop)
-		fakes, servers = append(fakes, s), append(servers, InstanceServer{Model: m, URL: s.URL()})
+		fakes, servers = append(fakes, s), append(servers, text.InstanceServer{Model: m, URL: s.URL()})
 	}
 	return gpu, fakes, servers
 }
@@ -35,7 +35,7 @@ func sleepers(t *testing.T) (*fake.GPU, []*fake.Server, []InstanceServer) {
 func TestAdaptersOfServersThatSleep(t *testing.T) {
 	gpu, fakes, servers := sleepers(t)
 	d := &desk{t: t, servers: fakes}
-	d.again(queuePlan(1, 4, time.Minute, "a", "a1", "b", "b1"), Options{CoreOptions: CoreOptions{Log: shownLog(t)}, InstanceOptions: InstanceOptions{Servers: servers, Adapters: []ModelAdapter{{Model: "a1", Base: "a", Path: "/adapters/a1"}, {Model: "b1", Base: "b", Path: "/adapters/b1"}}}})
+	d.again(queuePlan(1, 4, time.Minute, "a", "a1", "b", "b1"), Options{CoreOptions: CoreOptions{Log: shownLog(t)}, InstanceOptions: InstanceOptions{Servers: servers, Adapters: []text.ModelAdapter{{Model: "a1", Base: "a", Path: "/adapters/a1"}, {Model: "b1", Base: "b", Path: "/adapters/b1"}}}})
 	t.Cleanup(d.close)
 	for i, m := range strings.Fields("a a1 a a1 b1 b b1 a1") {
 		answeredWhole(t, d.send(m, fmt.Sprint(i), 9), m, fmt.Sprint(i), 9)
@@ -74,7 +74,7 @@ func TestAdaptersThatFailOfServersThatSleep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := text.NewLocalServers(servers, []ModelAdapter{{Model: "a1", Base: "a", Path: "/nowhere"}, {Model: "b1", Base: "b", Path: "/adapters/b1"}}, 0)
+	r, err := text.NewLocalServers(servers, []text.ModelAdapter{{Model: "a1", Base: "a", Path: "/nowhere"}, {Model: "b1", Base: "b", Path: "/adapters/b1"}}, 0)
 	if err == nil {
 		err = r.Prepare(ctx, "a", models)
 	}

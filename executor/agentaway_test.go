@@ -37,8 +37,8 @@ type fleet struct {
 	log      *slog.Logger
 	fakes    []*fake.Server
 	key      *durable.Sealer
-	adapters []ModelAdapter // of all agents
-	shaky    int            // so often the first front end loses the right to plan, and takes it again
+	adapters []text.ModelAdapter // of all agents
+	shaky    int                 // so often the first front end loses the right to plan, and takes it again
 }
 
 func openFleet(t *testing.T, plan *formats.Plan, opt fake.Options) *fleet {
@@ -130,7 +130,7 @@ func (f *fleet) agent(i int) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- text.ServeAgent(ctx, text.AgentOptions{Store: store, Servers: []InstanceServer{{Instance: i, URL: f.fakes[i].URL()}}, Adapters: f.adapters, TextStoreInterval: 20 * time.Millisecond, Log: f.log, OnReady: func() { close(ready) }})
+		ended <- text.ServeAgent(ctx, text.AgentOptions{Store: store, Servers: []text.InstanceServer{{Instance: i, URL: f.fakes[i].URL()}}, Adapters: f.adapters, TextStoreInterval: 20 * time.Millisecond, Log: f.log, OnReady: func() { close(ready) }})
 	}()
 	stop = sync.OnceFunc(func() {
 		cancel()
@@ -339,7 +339,7 @@ func TestInstanceHasOneAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	err = text.ServeAgent(t.Context(), text.AgentOptions{Store: store, Servers: []InstanceServer{{URL: f.fakes[0].URL()}}, Log: f.log})
+	err = text.ServeAgent(t.Context(), text.AgentOptions{Store: store, Servers: []text.InstanceServer{{URL: f.fakes[0].URL()}}, Log: f.log})
 	if err == nil || !strings.Contains(err.Error(), "instance 0 has an agent already") {
 		t.Errorf("the second agent: %v", err)
 	}
@@ -374,7 +374,7 @@ func TestAgentsRefuseStrangers(t *testing.T) {
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	port := freeAddress(t)
 	go func() {
-		ended <- text.ServeAgent(ctx, text.AgentOptions{Store: agentStore, Servers: []InstanceServer{{URL: f.fakes[0].URL()}}, Log: f.log, Metrics: port, OnReady: func() { close(ready) }})
+		ended <- text.ServeAgent(ctx, text.AgentOptions{Store: agentStore, Servers: []text.InstanceServer{{URL: f.fakes[0].URL()}}, Log: f.log, Metrics: port, OnReady: func() { close(ready) }})
 	}()
 	select {
 	case <-ready:

@@ -86,7 +86,7 @@ func (s *script) serve(h *hookedStore) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- text.ServeAgent(ctx, text.AgentOptions{Store: h, Servers: []InstanceServer{{URL: s.fakes[0].URL()}}, TextStoreInterval: 20 * time.Millisecond, Log: s.log, OnReady: func() { close(ready) }})
+		ended <- text.ServeAgent(ctx, text.AgentOptions{Store: h, Servers: []text.InstanceServer{{URL: s.fakes[0].URL()}}, TextStoreInterval: 20 * time.Millisecond, Log: s.log, OnReady: func() { close(ready) }})
 	}()
 	stop = sync.OnceFunc(func() {
 		cancel()

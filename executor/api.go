@@ -1,9 +1,6 @@
 package executor
 
 import (
-	"context"
-
-	"inferplan/engine/worker"
 	"inferplan/executor/cascade"
 	"inferplan/executor/tasks"
 	"inferplan/executor/text"
@@ -29,43 +26,11 @@ func (o *Options) SetDefaults() {
 	o.InstanceOptions.SetDefaults()
 }
 
-// Names of other packages that callers of the executor use.
+// The options of the parts of an executor, by names that differ.
 type (
 	CoreOptions     = turn.Options
 	WorkerOptions   = workers.Options
 	CascadeOptions  = cascade.Options
 	TaskOptions     = tasks.Options
 	InstanceOptions = text.Options
-
-	CPUPlace       = workers.CPUPlace
-	InstanceServer = text.InstanceServer
-	ModelAdapter   = text.ModelAdapter
-	Discovery      = text.Discovery
-	ServerSource   = text.ServerSource
-	ServerOffer    = text.ServerOffer
-	Service        = turn.ServiceTimes
-	AgentOptions   = text.AgentOptions
 )
-
-// Errors that callers distinguish with errors.Is, see package turn.
-var (
-	ErrPlan          = turn.ErrPlan
-	ErrSimulatedOnly = turn.ErrSimulatedOnly
-	ErrModelHash     = worker.ErrHash
-)
-
-// ReadService reads the service times that Service.WriteFile has written.
-func ReadService(path string) (*Service, error) { return turn.ReadServiceTimes(path) }
-
-// ServeAgent serves the instances of some servers until ctx ends, while another process plans.
-func ServeAgent(ctx context.Context, o AgentOptions) error { return text.ServeAgent(ctx, o) }
-
-// Functions that make the sources of a Discovery, see package text.
-var (
-	ParseServerOffer = text.ParseServerOffer
-	NewServerFile    = text.NewServerFile
-	NewServerName    = text.NewServerName
-)
-
-// CheckAdapters returns an error if adapters contradict each other.
-func CheckAdapters(list []ModelAdapter) error { return text.CheckAdapters(list) }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"inferplan/executor/httplimit"
 	"inferplan/executor/oip"
 	"inferplan/formats"
 	"inferplan/policy"
@@ -120,7 +121,7 @@ func TestClassesAreServedApart(t *testing.T) {
 		r.Class = class
 		_, err := x.Infer(context.Background(), r)
 		var e *oip.Error
-		if !errors.As(err, &e) || e.Code != oip.CodeInvalid || !strings.Contains(e.Error(), `no class "`+class+`"`) {
+		if !errors.As(err, &e) || e.Code != httplimit.CodeInvalid || !strings.Contains(e.Error(), `no class "`+class+`"`) {
 			t.Errorf("class %s: %v", class, err)
 		}
 	}
@@ -212,7 +213,7 @@ func TestClassGoneWithThePlan(t *testing.T) {
 	}
 	_, err := x.Infer(context.Background(), r)
 	var e *oip.Error
-	if !errors.As(err, &e) || e.Code != oip.CodeInvalid || !strings.Contains(e.Error(), `model "m" has no class "bulk" in the plan in force`) {
+	if !errors.As(err, &e) || e.Code != httplimit.CodeInvalid || !strings.Contains(e.Error(), `model "m" has no class "bulk" in the plan in force`) {
 		t.Errorf("%v", err)
 	}
 	r = sampleOf(x, 0, 4)

@@ -69,7 +69,7 @@
 // Order of reading: executor.go (Executor: requests in, answers out), compile.go (what is made of a plan before
 // anything starts) and kinds.go (what answers and executes); serve.go (plan serve: listeners, TLS, signals);
 // switch.go and planfile.go (from one plan to another); history.go and report.go (counts of all plans of the process,
-// and the report), snapshot.go (the counters for the page); gearrates.go (rates for another gear plan); api.go (options, and names that callers use).
+// and the report), snapshot.go (the counters for the page); gearrates.go (rates for another gear plan); api.go (options).
 //
 // To follow a request through the code, read oip, Executor.Infer (executor.go), turn/round.go, turn/requests.go,
 // loop, turn/actions.go (what the policy decides), workers/device.go (sends the command to the worker) and

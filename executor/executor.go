@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"inferplan/executor/calls"
+	"inferplan/executor/httplimit"
 	"inferplan/executor/oip"
 	"inferplan/executor/programs"
 	"inferplan/executor/text"
@@ -195,7 +196,7 @@ func prepareJob(c *turn.Core, req *oip.Request) (*turn.Job, error) {
 		t := turn.FindTensor(req.Inputs, i, in.Name)
 		if t == nil || len(t.Data) != j.Samples*in.Bytes || t.Datatype != in.Datatype {
 			j.ReleaseUntaken()
-			return nil, oip.Invalid("inputs", "input %q of model %q: expected %d bytes of %s", in.Name, m.Name, max(req.Batch, 1)*in.Bytes, in.Datatype)
+			return nil, httplimit.Invalid("inputs", "input %q of model %q: expected %d bytes of %s", in.Name, m.Name, max(req.Batch, 1)*in.Bytes, in.Datatype)
 		}
 		j.Inputs = append(j.Inputs, t.Data)
 	}

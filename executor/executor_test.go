@@ -136,7 +136,7 @@ func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)
 
 func replayOptions(inside bool) Options {
 	return Options{
-		CoreOptions:   CoreOptions{Engine: "replay", Log: quiet()},
+		CoreOptions:   turn.Options{Engine: "replay", Log: quiet()},
 		WorkerOptions: WorkerOptions{InProcess: inside, Command: []string{os.Args[0]}, Env: []string{asWorker + "=1"}, HangTimeout: patient}, // the machine may be busy
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"inferplan/executor/httplimit"
 	"inferplan/executor/oip"
 	"inferplan/policy"
 )
@@ -32,7 +33,7 @@ func TestCascadeSheds(t *testing.T) {
 				return
 			}
 			e, ok := errors.AsType[*oip.Error](err)
-			if !ok || e.Code != oip.CodeDropped || e.Reason != policy.ReasonDeadline.String() || e.RetryAfter <= 0 || e.RetryAfter > 5*time.Second {
+			if !ok || e.Code != httplimit.CodeDropped || e.Reason != policy.ReasonDeadline.String() || e.RetryAfter <= 0 || e.RetryAfter > 5*time.Second {
 				t.Errorf("refused with %+v", err)
 			}
 			refused++

@@ -16,6 +16,7 @@ import (
 
 	"inferplan/executor/oip"
 	"inferplan/executor/steps"
+	"inferplan/executor/text"
 	"inferplan/formats"
 	"inferplan/testkit/llm/fake"
 	"inferplan/testkit/policytest"
@@ -83,7 +84,7 @@ func openLibrary(t *testing.T, servers int, opt fake.Options, change ...func(p *
 		}
 		t.Cleanup(s.Stop)
 		l.servers = append(l.servers, s)
-		o.Servers = append(o.Servers, InstanceServer{Instance: i, URL: s.URL()})
+		o.Servers = append(o.Servers, text.InstanceServer{Instance: i, URL: s.URL()})
 	}
 	l.x = open(t, plan, o)
 	l.http = httptest.NewServer(oip.NewHTTPServer(l.x, oip.Options{}))
@@ -308,7 +309,7 @@ func TestFailedStartLeavesNothing(t *testing.T) {
 		before := goleak.IgnoreCurrent()
 		o := replayOptions(inside)
 		o.Log, o.SilenceTimeout = shownLog(t), 2*time.Second
-		o.Servers = []InstanceServer{{Instance: 7, URL: "http://127.0.0.1:1"}}
+		o.Servers = []text.InstanceServer{{Instance: 7, URL: "http://127.0.0.1:1"}}
 		if x, err := New(t.Context(), ragPlan(2, patient), o); err == nil {
 			x.Close()
 			t.Error("a plan is served without its servers")

@@ -17,6 +17,7 @@ import (
 	"inferplan/engine/graph"
 	"inferplan/engine/worker"
 	"inferplan/executor/turn"
+	"inferplan/executor/workers"
 	"inferplan/formats"
 	"inferplan/formats/document"
 )
@@ -206,7 +207,7 @@ func TestRealModelOverTwoHosts(t *testing.T) {
 		}
 	}
 	near := onnxOptions(dir)
-	near.CPUPlaces = map[string]CPUPlace{"cpu-a": {CPUs: []int{0}}, "cpu-b": {CPUs: []int{0}}}
+	near.CPUPlaces = map[string]workers.CPUPlace{"cpu-a": {CPUs: []int{0}}, "cpu-b": {CPUs: []int{0}}}
 	want := open(t, plan, near)
 	b, address := openLobby(t, "127.0.0.1:0", patient)
 	c := hostConfig(address, "cpu-b", 1)

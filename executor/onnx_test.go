@@ -220,7 +220,7 @@ func TestModelThatDiffersIsRefused(t *testing.T) {
 		sum  string
 		is   error
 	}{
-		"other file": {data, "00", ErrModelHash}, "truncated": {data[:len(data)/2], "", engine.ErrModel}, "garbage": {[]byte("no model"), "", engine.ErrModel},
+		"other file": {data, "00", worker.ErrHash}, "truncated": {data[:len(data)/2], "", engine.ErrModel}, "garbage": {[]byte("no model"), "", engine.ErrModel},
 	} {
 		if err := os.WriteFile(path, c.file, 0o600); err != nil {
 			t.Fatal(err)

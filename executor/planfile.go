@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"inferplan/engine/worker"
 	"inferplan/executor/series"
 	"inferplan/executor/turn"
 	"inferplan/formats"
@@ -136,7 +137,7 @@ func (s *servers) putInForce(ctx context.Context, x *Executor, file *planFile, w
 // mayRetry reports whether another attempt at a switch may succeed with the same file.
 func mayRetry(err error) bool {
 	var docErr *document.Error
-	return !errors.As(err, &docErr) && !errors.Is(err, turn.ErrPlan) && !errors.Is(err, ErrModelHash) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, turn.ErrClosed)
+	return !errors.As(err, &docErr) && !errors.Is(err, turn.ErrPlan) && !errors.Is(err, worker.ErrHash) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, turn.ErrClosed)
 }
 
 // switchPlan reads the plan's file, on SIGHUP or after a try that failed, and puts the plan in force, unless it is in

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"inferplan/executor/text"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/testkit/llm/fake"
 )
@@ -33,7 +34,7 @@ func openDiscoveredDesk(t *testing.T, instances, servers int, opt fake.Options) 
 		t.Fatal(err)
 	}
 	d.desk = openDesk(t, queuePlan(instances, 8, time.Minute, "a"), opt, func(o *Options) {
-		o.Servers, o.Discovery = nil, &Discovery{Sources: []ServerSource{file}, Interval: 5 * time.Millisecond, Log: o.Log}
+		o.Servers, o.Discovery = nil, &text.Discovery{Sources: []text.ServerSource{file}, Interval: 5 * time.Millisecond, Log: o.Log}
 	})
 	for range servers - instances {
 		s, err := fake.Start(opt)
@@ -173,10 +174,10 @@ func TestOtherPlansRefuseDiscovery(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{CoreOptions: CoreOptions{Engine: "replay"}, InstanceOptions: InstanceOptions{Discovery: &Discovery{Sources: []ServerSource{file}}}}
+	o := Options{CoreOptions: CoreOptions{Engine: "replay"}, InstanceOptions: InstanceOptions{Discovery: &text.Discovery{Sources: []text.ServerSource{file}}}}
 	want := "servers that come and go (" + path + "): expected a plan of queues of language models; others take --server N=URL"
 	for _, plan := range []*formats.Plan{onePlan(time.Millisecond, 4, 1, patient), ragPlan(1, patient)} {
-		if _, err := New(t.Context(), plan, o); !errors.Is(err, ErrPlan) || !strings.Contains(fmt.Sprint(err), want) {
+		if _, err := New(t.Context(), plan, o); !errors.Is(err, turn.ErrPlan) || !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("error %v, expected %q", err, want)
 		}
 	}

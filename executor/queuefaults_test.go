@@ -303,7 +303,7 @@ func TestRefusedRequestsGetRetryAfter(t *testing.T) {
 
 // What the plan asks for needs servers.
 func TestQueuesNeedServers(t *testing.T) {
-	for name, servers := range map[string][]InstanceServer{
+	for name, servers := range map[string][]text.InstanceServer{
 		"none":          nil,
 		"one of two":    {{Instance: 0, URL: "http://localhost:1"}},
 		"no address":    {{Instance: 0, URL: "localhost"}, {Instance: 1, URL: "http://localhost:1"}},

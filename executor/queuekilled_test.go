@@ -15,6 +15,7 @@ import (
 
 	"inferplan/executor/durable"
 	"inferplan/executor/durable/bolt"
+	"inferplan/executor/text"
 	"inferplan/formats/document"
 	"inferplan/testkit/llm/fake"
 )
@@ -33,7 +34,7 @@ func TestKilledProcess(t *testing.T) {
 		t.Skip("it is run by TestServeQueuesKilled")
 	}
 	o := ServeOptions{Plan: plan, HTTP: os.Getenv(killedHTTP), GRPC: AddressOff, Metrics: AddressOff}
-	o.Servers = []InstanceServer{{URL: os.Getenv(killedServer)}}
+	o.Servers = []text.InstanceServer{{URL: os.Getenv(killedServer)}}
 	o.Queue.Open = func() (durable.Store, error) {
 		return bolt.Open(filepath.Join(filepath.Dir(plan), "requests.db"), bolt.Options{})
 	}

@@ -30,7 +30,7 @@ func llamaDesk(t *testing.T, plan *formats.Plan, slots int, change func(*Options
 	for i := range formats.QueueOf(plan).Instances {
 		s := llamatest.Start(t, llamatest.Options{Slots: slots})
 		servers = append(servers, s)
-		o.Servers = append(o.Servers, InstanceServer{Instance: i, URL: s.URL})
+		o.Servers = append(o.Servers, text.InstanceServer{Instance: i, URL: s.URL})
 	}
 	if change != nil {
 		change(&o)

@@ -145,7 +145,7 @@ func openDesk(t *testing.T, plan *formats.Plan, opt fake.Options, change func(*O
 		}
 		t.Cleanup(s.Stop)
 		d.servers = append(d.servers, s)
-		o.Servers = append(o.Servers, InstanceServer{Instance: i, URL: s.URL()})
+		o.Servers = append(o.Servers, text.InstanceServer{Instance: i, URL: s.URL()})
 	}
 	if change != nil {
 		change(&o)

@@ -16,6 +16,7 @@ import (
 
 	"inferplan/executor/durable"
 	"inferplan/executor/durable/bolt"
+	"inferplan/executor/text"
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/formats/served"
@@ -44,7 +45,7 @@ func serveTextDraining(t *testing.T, drain time.Duration, path, store string, se
 	o.View = liveView
 	o.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	for i, s := range servers {
-		o.Servers = append(o.Servers, InstanceServer{Instance: i, URL: s.URL()})
+		o.Servers = append(o.Servers, text.InstanceServer{Instance: i, URL: s.URL()})
 	}
 	o.Queue.Open = func() (durable.Store, error) { return bolt.Open(store, bolt.Options{Log: o.Log}) }
 	go func() {

@@ -306,9 +306,7 @@ func (s *servers) listen() error {
 			errs = append(errs, fmt.Errorf("%s address %q: expected HOST:PORT, :PORT or %s: %w", name, address, AddressOff, err))
 			return nil
 		}
-		if host == "" {
-			host = "127.0.0.1"
-		}
+		host = cmp.Or(host, "127.0.0.1")
 		l, err := net.Listen("tcp", net.JoinHostPort(host, port))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("listen for %s: %w", name, err))

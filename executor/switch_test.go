@@ -18,6 +18,7 @@ import (
 	"inferplan/engine/graph"
 	"inferplan/executor/series"
 	"inferplan/executor/turn"
+	"inferplan/executor/workers"
 	"inferplan/formats"
 	"inferplan/formats/document"
 )
@@ -137,7 +138,7 @@ func TestSwitchOfARealModelUnderLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.CPUPlaces = map[string]CPUPlace{"cpu-a": {CPUs: cpus[:1]}, "cpu-b": {CPUs: cpus[len(cpus)-1:]}}
+	o.CPUPlaces = map[string]workers.CPUPlace{"cpu-a": {CPUs: cpus[:1]}, "cpu-b": {CPUs: cpus[len(cpus)-1:]}}
 	x := open(t, real(), o)
 	switchUnderLoad(t, x, slo, n, 24, complete(single), real())
 }

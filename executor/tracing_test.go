@@ -28,6 +28,7 @@ import (
 	"inferplan/executor/durable/bolt"
 	"inferplan/executor/oip"
 	"inferplan/executor/oip/oippb"
+	"inferplan/executor/text"
 	"inferplan/executor/tracing"
 	"inferplan/formats"
 	"inferplan/testkit/llm/fake"
@@ -250,7 +251,7 @@ func TestSpansOfText(t *testing.T) {
 			writePlan(t, path, completePlan(queuePlan(1, 4, time.Minute, "a")))
 			store := filepath.Join(t.TempDir(), "requests.db")
 			o := ServeOptions{Plan: path, HTTP: ":0", GRPC: AddressOff, Metrics: AddressOff, DrainTimeout: time.Second}
-			o.Log, o.Servers = quiet(), []InstanceServer{{URL: server}}
+			o.Log, o.Servers = quiet(), []text.InstanceServer{{URL: server}}
 			if traced {
 				o.CoreOptions.Tracer = r.tracer
 			}
@@ -311,7 +312,7 @@ func TestSpansOfApplications(t *testing.T) {
 	defer f.Stop()
 	server, headers := seenBy(t, f.URL())
 	o := replayOptions(true)
-	o.CoreOptions.Tracer, o.Servers = r.tracer, []InstanceServer{{URL: server}}
+	o.CoreOptions.Tracer, o.Servers = r.tracer, []text.InstanceServer{{URL: server}}
 	x := open(t, ragPlan(1, patient), o)
 	s := httptest.NewServer(oip.NewHTTPServer(x, oip.Options{Tracer: r.tracer}))
 	defer s.Close()

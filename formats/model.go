@@ -35,10 +35,7 @@ func BucketName(model string, inputs []TensorInfo) string {
 		return model + "@" + strconv.FormatInt(n, 10)
 	}
 	for _, t := range inputs {
-		var sizes []string
-		for _, axis := range t.DynamicAxes {
-			sizes = append(sizes, strconv.FormatInt(t.Shape[axis], 10))
-		}
+		sizes := document.Map(t.DynamicAxes, func(axis *int) string { return strconv.FormatInt(t.Shape[*axis], 10) })
 		if len(sizes) > 0 {
 			return model + "@" + strings.Join(sizes, "x")
 		}

@@ -168,10 +168,7 @@ func (k *LLMClass) checkModels(c *document.Checker, d *LLM, models map[string]in
 	if len(k.Shares) == 0 {
 		return
 	}
-	modelCount := len(k.Models)
-	if modelCount == 0 {
-		modelCount = len(d.Models)
-	}
+	modelCount := cmp.Or(len(k.Models), len(d.Models))
 	sum := 0.0
 	for _, x := range k.Shares {
 		sum += x

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // adoptCuts looks up every model of the run in the profile that it extends. A model that the profile has keeps its
@@ -121,10 +122,7 @@ func describeDevice(d formats.ProfileDevice) string {
 // describeInputs lists a model's inputs with their types and dimensions, its constants and its libraries of custom
 // operators, as one text to compare.
 func describeInputs(m *formats.ProfileModel) string {
-	var s []string
-	for _, t := range m.Inputs {
-		s = append(s, fmt.Sprintf("%s %s%v", t.Name, t.DType, t.Shape))
-	}
+	s := document.Map(m.Inputs, func(t *formats.TensorInfo) string { return fmt.Sprintf("%s %s%v", t.Name, t.DType, t.Shape) })
 	for _, c := range m.Constants {
 		s = append(s, fmt.Sprintf("%s = %v", c.Name, c.Value[0]))
 	}
@@ -139,10 +137,7 @@ func describeInputs(m *formats.ProfileModel) string {
 func cutNames(blocks []formats.Block) [][]string {
 	var out [][]string
 	for _, b := range blocks[:max(0, len(blocks)-1)] {
-		var names []string
-		for _, t := range b.Cut {
-			names = append(names, t.Name)
-		}
+		names := document.Map(b.Cut, func(t *formats.TensorInfo) string { return t.Name })
 		out = append(out, names)
 	}
 	return out

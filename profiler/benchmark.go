@@ -150,9 +150,7 @@ type benchmarkImport struct {
 // is missing or does not fit the profile that the numbers are added to.
 func (im *benchmarkImport) checkInputs() error {
 	o := &im.options
-	if o.Blocks == 0 {
-		o.Blocks = DefaultBlocks
-	}
+	o.Blocks = cmp.Or(o.Blocks, DefaultBlocks)
 
 	// Check the options.
 	switch {

@@ -29,9 +29,7 @@ func Merge(dst, src *formats.Profile) error {
 	}
 
 	// Add devices, models with their measurements, language models, and notes.
-	if dst.Format == "" {
-		dst.Format = profileFormat
-	}
+	dst.Format = cmp.Or(dst.Format, profileFormat)
 	for _, d := range src.Devices {
 		putDevice(dst, d)
 	}

@@ -11,6 +11,7 @@ import (
 	"inferplan/engine"
 	"inferplan/engine/graph"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/modelfile"
 )
 
@@ -232,11 +233,7 @@ func openFixed(ctx context.Context, gm *graph.Model, p Prober, v inputValues) (*
 
 // namedNotes returns a model's notes, each after the model's name.
 func namedNotes(m *graph.Model) []string {
-	var out []string
-	for _, n := range m.Notes {
-		out = append(out, m.Name+": "+n)
-	}
-	return out
+	return document.Map(m.Notes, func(n *string) string { return m.Name + ": " + *n })
 }
 
 func (m *fixedModel) info() modelInfo                            { return m.details }

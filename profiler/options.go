@@ -1,6 +1,7 @@
 package profiler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -167,9 +168,7 @@ func (o *Options) normalize() error {
 	}
 
 	// Fill in the defaults.
-	if o.Device == "" {
-		o.Device = "auto"
-	}
+	o.Device = cmp.Or(o.Device, "auto")
 	if len(o.Shares) == 0 {
 		o.Shares = []int{1}
 	}
@@ -203,9 +202,7 @@ func (o *Options) normalize() error {
 	if o.Precision.MinRounds < 1 || o.Precision.MaxRounds < o.Precision.MinRounds || o.Precision.HalfWidth <= 0 {
 		return inputError("precision: %+v: expected 1 <= MinRounds <= MaxRounds and HalfWidth > 0", o.Precision)
 	}
-	if o.FP16Samples == 0 {
-		o.FP16Samples = 8
-	}
+	o.FP16Samples = cmp.Or(o.FP16Samples, 8)
 
 	// Tests replace these functions.
 	if o.now == nil {

@@ -1,6 +1,7 @@
 package profiler
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -104,19 +105,13 @@ func (r *runner) recordResult(j *modelJob, key measurementKey, set *probeSet) {
 	for _, known := range r.profile.Devices {
 		if known.Device == d.Device {
 			d.CostSeconds += known.CostSeconds
-			if d.MatmulGflops == 0 {
-				d.MatmulGflops = known.MatmulGflops
-			}
-			if d.MemoryGBps == 0 {
-				d.MemoryGBps = known.MemoryGBps
-			}
+			d.MatmulGflops = cmp.Or(d.MatmulGflops, known.MatmulGflops)
+			d.MemoryGBps = cmp.Or(d.MemoryGBps, known.MemoryGBps)
 			if d.State == nil {
 				d.State = known.State
 			}
 			d.BetweenRuns = known.BetweenRuns
-			if d.ShareMethod == "" {
-				d.ShareMethod = known.ShareMethod
-			}
+			d.ShareMethod = cmp.Or(d.ShareMethod, known.ShareMethod)
 		}
 	}
 	d.CostSeconds = math.Round(d.CostSeconds*10) / 10

@@ -8,6 +8,7 @@ import (
 	"inferplan/engine"
 	"inferplan/engine/graph"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/seeded"
 )
 
@@ -48,11 +49,9 @@ const maxStoredValues = 1 << 16
 
 // constantInfos returns the profile's entries for the inputs that became constants.
 func constantInfos(list []graph.Constant) []formats.TensorInfo {
-	var out []formats.TensorInfo
-	for _, c := range list {
-		out = append(out, formats.TensorInfo{Name: c.Name, DType: oipNames[c.Type], Shape: []int64{}, Value: c.Value.Values})
-	}
-	return out
+	return document.Map(list, func(c *graph.Constant) formats.TensorInfo {
+		return formats.TensorInfo{Name: c.Name, DType: oipNames[c.Type], Shape: []int64{}, Value: c.Value.Values}
+	})
 }
 
 // tensorInfos returns the profile's entries for tensors, without values.

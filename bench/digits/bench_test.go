@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"inferplan/executor"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 )
 
@@ -77,7 +77,7 @@ func TestClustered(t *testing.T) {
 // A run is judged behind its lead-in, by what is answered.
 func TestRunIsJudged(t *testing.T) {
 	plan := &formats.Plan{Kind: formats.PlanGear, Section: &formats.GearPlan{Samples: 100, Gears: []formats.Gear{{Accuracy: .5}}}}
-	r := &run{lead: 1, answers: []answer{{}, {row: 0, correct: true, took: time.Millisecond}, {row: 1, took: 3 * time.Millisecond}, {row: 2, lost: true}}, service: &executor.Service{}}
+	r := &run{lead: 1, answers: []answer{{}, {row: 0, correct: true, took: time.Millisecond}, {row: 1, took: 3 * time.Millisecond}, {row: 2, lost: true}}, service: &turn.ServiceTimes{}}
 	v := r.judge(plan)
 	if v.requests != 3 || v.lost != 1 || v.accuracy != .5 || v.planned != .5 || v.halfWidth <= 0 || v.p95 != 3*time.Millisecond {
 		t.Errorf("%+v", v)

@@ -11,6 +11,7 @@ import (
 	"inferplan/bench/served"
 	"inferplan/executor"
 	"inferplan/executor/oip"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/report"
@@ -34,7 +35,7 @@ type answer struct {
 type run struct {
 	answers  []answer // as they arrived, the lead-in first
 	lead     int      // so many belong to the lead-in
-	service  *executor.Service
+	service  *turn.ServiceTimes
 	device   time.Duration // that the device was held by batches behind the lead-in
 	switches int64
 }

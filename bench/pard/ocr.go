@@ -17,6 +17,7 @@ import (
 	"inferplan/engine"
 	"inferplan/executor"
 	"inferplan/executor/oip"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/document"
@@ -139,7 +140,7 @@ type ocrRequest struct {
 // ocrRun is a run of the pipeline under a policy.
 type ocrRun struct {
 	requests []ocrRequest
-	service  *executor.Service
+	service  *turn.ServiceTimes
 	policy   formats.PolicySpec
 	slo      time.Duration
 }

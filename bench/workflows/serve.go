@@ -12,6 +12,7 @@ import (
 	"inferplan/bench/served"
 	"inferplan/executor"
 	"inferplan/executor/oip"
+	"inferplan/executor/turn"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/seeded"
 	"inferplan/policy"
@@ -35,7 +36,7 @@ type request struct {
 // run is a run.
 type run struct {
 	list      []request
-	service   *executor.Service
+	service   *turn.ServiceTimes
 	simulated []time.Duration // latencies in virtual time
 	busy      string          // load average of the machine at the end
 }

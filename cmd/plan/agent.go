@@ -7,7 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"inferplan/executor"
+	"inferplan/executor/text"
+	"inferplan/executor/turn"
+	"inferplan/formats/usage"
 )
 
 type agentOptions struct {
@@ -68,7 +70,7 @@ func runAgent(cmd *cobra.Command, p *printer, o *agentOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := firstError(checkPositiveDuration("store-text", o.store), o.trace.check()); err != nil {
+	if err := firstError(usage.CheckPositiveDuration("store-text", o.store), o.trace.check()); err != nil {
 		return err
 	}
 
@@ -85,9 +87,9 @@ func runAgent(cmd *cobra.Command, p *printer, o *agentOptions) error {
 		return err
 	}
 	endsWellOnInterrupt(cmd.Context())
-	err = executor.ServeAgent(cmd.Context(), executor.AgentOptions{Store: store, Servers: servers, Adapters: adapters, TextStoreInterval: o.store, Metrics: o.metrics, Log: log, Tracer: tracer,
-		OnReady: func() { p.printNote("serving %d servers for %s; SIGTERM ends", len(servers), o.queue.location) }})
-	if errors.Is(err, executor.ErrPlan) {
+	err = text.ServeAgent(cmd.Context(), text.AgentOptions{Store: store, Servers: servers, Adapters: adapters, TextStoreInterval: o.store, Metrics: o.metrics, Log: log, Tracer: tracer,
+		OnReady: func() { p.PrintNote("serving %d servers for %s; SIGTERM ends", len(servers), o.queue.location) }})
+	if errors.Is(err, turn.ErrPlan) {
 		err = withCode(exitUsage, err)
 	}
 	if e := store.Close(); e != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"inferplan/executor"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner"
@@ -32,10 +33,7 @@ type checkOptions struct {
 // the figures that it compares, with their default tolerances.
 func newCheckCommand(g *globalFlags) *cobra.Command {
 	o := &checkOptions{}
-	var metrics []string
-	for _, m := range check.Metrics() {
-		metrics = append(metrics, fmt.Sprintf("  %-6s %g %%  %s", m.Name, 100*m.Tolerance, m.Help))
-	}
+	metrics := document.Map(check.Metrics(), func(m *check.Metric) string { return fmt.Sprintf("  %-6s %g %%  %s", m.Name, 100*m.Tolerance, m.Help) })
 	cmd := &cobra.Command{
 		Use:   "check [plan.json]",
 		Short: "Does the plan still hold? A gate for CI",
@@ -142,7 +140,7 @@ func runCheck(ctx context.Context, p *printer, o *checkOptions, path string) err
 func refusedByServe(plan *formats.Plan) []check.Finding {
 	err := executor.Compile(plan, true)
 	switch {
-	case errors.Is(err, executor.ErrSimulatedOnly):
+	case errors.Is(err, turn.ErrSimulatedOnly):
 		return []check.Finding{refusal(check.Warning, "plan serve does not serve plans of this sort; they are checked and simulated", err)}
 	case err != nil:
 		return []check.Finding{refusal(check.Error, "plan serve refuses the plan", err)}

@@ -20,7 +20,7 @@ var gateFormatNames = []string{"text", "json", "junit", "github", "gitlab", "mar
 // gateFormats write a verdict on the plan at a path, one function per format.
 var gateFormats = map[string]func(p *printer, r *check.Result, path string) error{
 	"text":     gateText,
-	"json":     func(p *printer, r *check.Result, _ string) error { return p.printJSON(r) },
+	"json":     func(p *printer, r *check.Result, _ string) error { return p.PrintJSON(r) },
 	"junit":    gateJUnit,
 	"github":   gateGitHub,
 	"gitlab":   gateGitLab,
@@ -59,7 +59,7 @@ func gateText(p *printer, r *check.Result, _ string) error {
 	for _, row := range rows {
 		row[0] = paintFailure(p.out, row[0])
 	}
-	if err := p.printTable("lllrrlrrr", comparisonColumns, rows); err != nil {
+	if err := p.PrintTable("lllrrlrrr", comparisonColumns, rows); err != nil {
 		return err
 	}
 	p.printLines(r.Explanation())

@@ -53,7 +53,7 @@ func (o *checkOptions) findPromised(ctx context.Context, p *printer, in *check.G
 	if bytes.Equal(planData, source.data) {
 		in.Promised = in.Plan
 		if source.path != planPath || source.revision != "" {
-			p.printNote("note: the plan is compared with itself: only the documents of today can make it fail")
+			p.PrintNote("note: the plan is compared with itself: only the documents of today can make it fail")
 		}
 	} else if in.Promised, err = formats.DecodePlan(source.data, source.displayName()); err != nil {
 		return withCode(exitUsage, err)

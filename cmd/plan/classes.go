@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/pages"
 )
 
@@ -18,11 +19,11 @@ func printClasses(p *printer, t *formats.TokenReport) error {
 	for _, k := range t.Classes {
 		rows = append(rows, []string{cmp.Or(k.Class, "-"), fmt.Sprint(k.Requests), pages.Attainment(k.Attainment, k.Requests), pages.Latency(k.E2EP99US, k.Requests), pages.Latency(k.TTFTP99US, k.Requests), pages.Latency(k.TPOTP99US, k.Requests), askedOf(&k)})
 	}
-	if err := p.printTable("lrrrrrl", []string{"class", "requests", "attainment", "e2e p99 ms", "TTFT p99 ms", "TPOT p99 ms", "asked"}, rows); err != nil {
+	if err := p.PrintTable("lrrrrrl", []string{"class", "requests", "attainment", "e2e p99 ms", "TTFT p99 ms", "TPOT p99 ms", "asked"}, rows); err != nil {
 		return err
 	}
 	if t.Swaps != nil && t.Loads != nil && t.Evictions != nil {
-		fmt.Fprintf(p.out, "%s, %s, %s\n", countOf(int(*t.Swaps), "model swap"), countOf(int(*t.Loads), "load"), countOf(int(*t.Evictions), "eviction"))
+		fmt.Fprintf(p.out, "%s, %s, %s\n", document.CountOf(int(*t.Swaps), "model swap"), document.CountOf(int(*t.Loads), "load"), document.CountOf(int(*t.Evictions), "eviction"))
 	}
 	if t.PrefixHits != nil && *t.PrefixHits > 0 {
 		fmt.Fprintf(p.out, "prefix cache: %s of the prompts' tokens\n", formatPercent(*t.PrefixHits))
@@ -38,7 +39,7 @@ var figureNames = map[string]string{formats.FigureE2E: "e2e", formats.FigureTTFT
 
 // formatSLO writes the SLO of a model in milliseconds, with what it bounds if that is no whole answer.
 func formatSLO(m *formats.ModelReport, t *formats.TokenReport) string {
-	slo := formatMillis(m.SLOUS.D())
+	slo := document.FormatMillis(m.SLOUS.D())
 	if figure := t.FigureOf(m.Class); figure != "" {
 		return slo + " " + figureNames[figure]
 	}
@@ -60,9 +61,9 @@ func askedOf(k *formats.ClassReport) string {
 	if k.Figure == "" {
 		return ""
 	}
-	text := fmt.Sprintf("%s %s: %s of %s ms", figureNames[k.Figure], k.Percentile, pages.Latency(k.AtPercentileUS, k.Requests), formatMillis(k.SLOUS.D()))
+	text := fmt.Sprintf("%s %s: %s of %s ms", figureNames[k.Figure], k.Percentile, pages.Latency(k.AtPercentileUS, k.Requests), document.FormatMillis(k.SLOUS.D()))
 	if k.WaitingSLOUS > 0 {
-		text += fmt.Sprintf(", waiting %s of %s ms", pages.Latency(k.WaitingAtPercentileUS, k.Requests), formatMillis(k.WaitingSLOUS.D()))
+		text += fmt.Sprintf(", waiting %s of %s ms", pages.Latency(k.WaitingAtPercentileUS, k.Requests), document.FormatMillis(k.WaitingSLOUS.D()))
 	}
 	return text
 }

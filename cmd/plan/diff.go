@@ -5,6 +5,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/diff"
+	"inferplan/formats/usage"
 	"inferplan/planner"
 )
 
@@ -53,14 +54,14 @@ Exit code 0: nothing differs; 1: something does.`,
 				}
 			}
 			if g.json {
-				if err := p.printJSON(d); err != nil {
+				if err := p.PrintJSON(d); err != nil {
 					return err
 				}
 			} else {
 				p.printLines(lines(d))
 			}
 			if d.Empty() {
-				p.printNote("no difference")
+				p.PrintNote("no difference")
 				return nil
 			}
 			return &exitError{code: exitGate}
@@ -76,7 +77,7 @@ Exit code 0: nothing differs; 1: something does.`,
 // compareDocuments reads two documents of one kind and returns their differences. The kind is that of the first
 // document. tolerance is the share by which latencies of profiles may differ.
 func compareDocuments(a, b string, tolerance float64) (*diff.Result, error) {
-	if err := checkRange("tolerance", tolerance, 0, 1); err != nil {
+	if err := usage.CheckRange("tolerance", tolerance, 0, 1); err != nil {
 		return nil, err
 	}
 	switch kindAt(a) {

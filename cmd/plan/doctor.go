@@ -9,6 +9,7 @@ import (
 	"inferplan/engine"
 	"inferplan/engine/models"
 	"inferplan/engine/ort"
+	"inferplan/formats/document"
 	"inferplan/planner"
 	"inferplan/profiler"
 	"inferplan/solver/highs"
@@ -35,15 +36,12 @@ func newDoctorCommand(g *globalFlags) *cobra.Command {
 			p := newPrinter(cmd, g)
 			found, ok := diagnose()
 			if g.json {
-				if err := p.printJSON(found); err != nil {
+				if err := p.PrintJSON(found); err != nil {
 					return err
 				}
 			} else {
-				var rows [][]string
-				for _, f := range found {
-					rows = append(rows, []string{f.Subject, f.State, f.Value, f.Type})
-				}
-				if err := p.printTable("llll", []string{"what", "state", "found", "to type"}, rows); err != nil {
+				rows := document.Map(found, func(f *doctorLine) []string { return []string{f.Subject, f.State, f.Value, f.Type} })
+				if err := p.PrintTable("llll", []string{"what", "state", "found", "to type"}, rows); err != nil {
 					return err
 				}
 			}

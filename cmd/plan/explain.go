@@ -38,7 +38,7 @@ length is the device, or the time of a device that is shared in time, and dots a
 				}
 			}
 			if g.json {
-				return p.printJSON(map[string]any{
+				return p.PrintJSON(map[string]any{
 					"objective": plan.Objective, "stopped_by": plan.StoppedBy, "limits": plan.Limits,
 					"assumptions": plan.Assumptions, "warnings": plan.Warnings,
 				})

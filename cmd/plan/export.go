@@ -45,7 +45,7 @@ func newTargetCommand(g *globalFlags, target *export.Target) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			source, folder := &export.Source{Plan: plan, Path: path, Note: p.printNote}, &export.Folder{}
+			source, folder := &export.Source{Plan: plan, Path: path, Note: p.PrintNote}, &export.Folder{}
 			err = target.AddFiles(cmd.Context(), source, folder)
 			var paths []string
 			if err == nil {
@@ -58,9 +58,9 @@ func newTargetCommand(g *globalFlags, target *export.Target) *cobra.Command {
 				return err
 			}
 			if p.json {
-				return p.printJSON(map[string]any{"output": dir, "files": paths})
+				return p.PrintJSON(map[string]any{"output": dir, "files": paths})
 			}
-			fmt.Fprintf(p.out, "wrote %s to %s; next: read %s\n", countOf(len(paths), "file"), dir, filepath.Join(dir, "README.md"))
+			fmt.Fprintf(p.out, "wrote %s to %s; next: read %s\n", document.CountOf(len(paths), "file"), dir, filepath.Join(dir, "README.md"))
 			return nil
 		},
 	}

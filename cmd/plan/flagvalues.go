@@ -88,7 +88,7 @@ func usageError(cmd *cobra.Command, err error) error {
 	if m := wrongCount.FindStringSubmatch(err.Error()); m != nil {
 		found, _ := strconv.Atoi(m[3])
 		expected, _ := strconv.Atoi(m[2])
-		return fmt.Errorf("found %s, expected %s%s", countOf(found, "argument"), m[1], countOf(expected, "argument"))
+		return fmt.Errorf("found %s, expected %s%s", document.CountOf(found, "argument"), m[1], document.CountOf(expected, "argument"))
 	}
 	if m := missingFlags.FindStringSubmatch(err.Error()); m != nil {
 		var lines []string

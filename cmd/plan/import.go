@@ -12,19 +12,6 @@ import (
 	"inferplan/importers/sources"
 )
 
-// importPrinter prints and saves for an importer.
-type importPrinter struct{ *printer }
-
-func (p importPrinter) Write(text []byte) (int, error)       { return p.out.Write(text) }
-func (p importPrinter) PrintNote(format string, args ...any) { p.printNote(format, args...) }
-func (p importPrinter) PrintJSON(value any) error            { return p.printJSON(value) }
-func (p importPrinter) PrintTable(align string, header []string, rows [][]string) error {
-	return p.printTable(align, header, rows)
-}
-func (p importPrinter) SaveDocument(path string, doc any) error {
-	return p.saveDocument(path, doc, true)
-}
-
 // newImportCommand makes the verb import, with a verb below it for each source.
 func newImportCommand(g *globalFlags) *cobra.Command {
 	cmd := &cobra.Command{
@@ -69,7 +56,7 @@ func newImporterCommand(g *globalFlags, i *importers.Importer) *cobra.Command {
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		p := newPrinter(cmd, g)
-		r.Printer, r.JSON, r.Context, r.Args = importPrinter{p}, g.json, cmd.Context(), args
+		r.Printer, r.JSON, r.Context, r.Args = p, g.json, cmd.Context(), args
 		if err := p.checkOutput("output", r.Path, i.Kind); err != nil {
 			return err
 		}

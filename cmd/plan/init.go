@@ -133,7 +133,7 @@ else its language models. They solve as they are. A file that is there stays as 
 			for _, s := range starterDocuments(profile, thisMachine()) {
 				_, err := os.Stat(s.name)
 				if err == nil && !force {
-					p.printNote("%s is there already; --force replaces it", s.name)
+					p.PrintNote("%s is there already; --force replaces it", s.name)
 					continue
 				}
 				if err != nil && !errors.Is(err, fs.ErrNotExist) {

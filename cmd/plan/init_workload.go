@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -200,10 +201,7 @@ func textStarter(llms []formats.LLMProfile) string {
 	// Find how long a request takes alone on the slowest server, and the least rate of a server that runs several at once.
 	slowest, leastRPS := time.Millisecond, math.Inf(1)
 	for _, in := range instances {
-		budget := int32(in.TokenBudget)
-		if budget == 0 {
-			budget = starterPrompt
-		}
+		budget := cmp.Or(int32(in.TokenBudget), starterPrompt)
 		sequences := min(starterSequences, in.KVTokens/(prompt+output))
 		if in.Sequences > 0 {
 			sequences = min(sequences, int64(in.Sequences))

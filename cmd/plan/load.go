@@ -14,6 +14,7 @@ import (
 	"inferplan/formats/arrivals"
 	"inferplan/formats/document"
 	"inferplan/formats/outcomes"
+	"inferplan/formats/usage"
 	"inferplan/policy"
 	"inferplan/policy/policies"
 )
@@ -180,7 +181,7 @@ func (o *loadOptions) openArrivals(plan *formats.Plan) (arrivals.Source, func(),
 	if err != nil || src != nil {
 		return src, closeSource, err
 	}
-	if err := firstError(checkPositiveDuration("duration", o.duration), o.checkRequestCount(rates, o.duration, maxRequests)); err != nil {
+	if err := firstError(usage.CheckPositiveDuration("duration", o.duration), o.checkRequestCount(rates, o.duration, maxRequests)); err != nil {
 		return nil, nil, err
 	}
 	src, err = o.drawArrivals(plan, rates, document.Duration(o.duration))
@@ -215,7 +216,7 @@ func (o *loadOptions) showResult(p *printer, res *load.Result) error {
 	if err := p.writeReport(o.out, &res.Report, res.Warnings, res); err != nil || p.json {
 		return err
 	}
-	p.printNote("generator lag p99 %s ms, at most %d requests in flight", formatMillis(res.GeneratorLag.P99US.D()), res.PeakInFlight)
+	p.PrintNote("generator lag p99 %s ms, at most %d requests in flight", document.FormatMillis(res.GeneratorLag.P99US.D()), res.PeakInFlight)
 	return nil
 }
 
@@ -229,12 +230,12 @@ func (o *loadOptions) readSamples(p *printer, plan *formats.Plan) (*load.Samples
 		if err != nil {
 			return nil, withCode(exitUsage, err)
 		}
-		p.printNote("sends the %d samples of %s in turn, shuffled", s.Len(), o.inputs)
+		p.PrintNote("sends the %d samples of %s in turn, shuffled", s.Len(), o.inputs)
 		return s, nil
 	case plan.AnswersByInput() && !o.noise:
 		return nil, usageErrorf("%s: who answers a request of this plan depends on its input, and random numbers are not what it was planned for: give --inputs (samples such as the records are of), or --noise", o.plan)
 	case o.noise || plan.AnswersByInput():
-		p.printNote("sends random numbers: which model answers them says nothing about real inputs")
+		p.PrintNote("sends random numbers: which model answers them says nothing about real inputs")
 	default:
 		p.printAssumptions([]string{"inputs: random numbers"})
 	}
@@ -246,15 +247,15 @@ func (o *loadOptions) checkFlags() error {
 	if o.warmup > 0 && o.warmup >= o.duration {
 		return usageErrorf("--warmup: found %s, expected less than --duration %s: nothing would be counted", o.warmup, o.duration)
 	}
-	if err := checkWord("outcomes-format", o.outcomesFormat, outcomes.Formats...); err != nil {
+	if err := usage.CheckWord("outcomes-format", o.outcomesFormat, outcomes.Formats...); err != nil {
 		return err
 	}
 	if o.protocol != "" {
-		if err := checkWord("protocol", o.protocol, protocols()...); err != nil {
+		if err := usage.CheckWord("protocol", o.protocol, protocols()...); err != nil {
 			return err
 		}
 	}
-	return firstError(checkDuration("duration", o.duration), checkDuration("warmup", o.warmup), checkDuration("grace", o.grace), checkWhole("max-in-flight", o.inflight, 1, 1<<20))
+	return firstError(checkDuration("duration", o.duration), checkDuration("warmup", o.warmup), checkDuration("grace", o.grace), usage.CheckWhole("max-in-flight", o.inflight, 1, 1<<20))
 }
 
 func protocols() []string { return textsOf(load.Protocols) }

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"inferplan/executor"
 	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/formats/document"
@@ -63,7 +62,7 @@ func (o *solveOptions) readServed() (*servedRun, error) {
 			if s.times != nil {
 				return nil, usageErrorf("--measured: found the service times %s and %s, expected one file of them", s.timesPath, path)
 			}
-			if s.times, err = executor.ReadService(path); err != nil {
+			if s.times, err = turn.ReadServiceTimes(path); err != nil {
 				return nil, withCode(exitUsage, err)
 			}
 			s.timesPath = path
@@ -305,7 +304,7 @@ func (s *servedRun) saveFiles(p *printer) error {
 		if _, err := document.WriteBytes(f.path, f.text, document.Force(true)); err != nil {
 			return err
 		}
-		p.printNote("wrote %s, the %s with what was measured", f.path, f.role)
+		p.PrintNote("wrote %s, the %s with what was measured", f.path, f.role)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func newModelsCommand(g *globalFlags) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p := newPrinter(cmd, g)
 			if g.json {
-				return p.printJSON(models.Names())
+				return p.PrintJSON(models.Names())
 			}
 			p.printLines(models.Names())
 			return nil

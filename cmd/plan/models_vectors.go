@@ -87,7 +87,7 @@ func (p *printer) writeVectors(ctx context.Context, passages, model, out string)
 	if err := file.complete(nil); err != nil {
 		return usage.MarkWriting(err)
 	}
-	p.printNote("%d passages", n)
+	p.PrintNote("%d passages", n)
 	return p.printWritten([]string{out})
 }
 

@@ -17,6 +17,8 @@ import (
 
 	"inferplan/engine"
 	"inferplan/executor"
+	"inferplan/executor/text"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner"
@@ -158,7 +160,7 @@ func startedAt(t *testing.T, plan *formats.Plan) (path string, why error) {
 				t.Fatal(err)
 			}
 			defer s.Stop()
-			opt.Servers = append(opt.Servers, executor.InstanceServer{Instance: i, URL: s.URL()})
+			opt.Servers = append(opt.Servers, text.InstanceServer{Instance: i, URL: s.URL()})
 		}
 	}
 	x, err := executor.New(ctx, plan, opt)
@@ -166,7 +168,7 @@ func startedAt(t *testing.T, plan *formats.Plan) (path string, why error) {
 		if found := document.Findings(err); len(found) > 0 {
 			path = found[0].Path
 		}
-		if errors.Is(err, engine.ErrNoDevice) || errors.Is(err, executor.ErrSimulatedOnly) {
+		if errors.Is(err, engine.ErrNoDevice) || errors.Is(err, turn.ErrSimulatedOnly) {
 			return "", nil
 		}
 		return path, err

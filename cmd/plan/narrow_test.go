@@ -16,7 +16,7 @@ func TestTablesFitNarrowTerminals(t *testing.T) {
 	}
 	var out bytes.Buffer
 	p := &printer{out: &out, width: 80}
-	if err := p.printTable("llrlrrrrrrr", header, rows); err != nil {
+	if err := p.PrintTable("llrlrrrrrrr", header, rows); err != nil {
 		t.Fatal(err)
 	}
 	want := `resnet50
@@ -37,7 +37,7 @@ func TestTablesFitNarrowTerminals(t *testing.T) {
 	}
 	out.Reset()
 	p.width = 0 // no terminal
-	if err := p.printTable("llrlrrrrrrr", header, rows); err != nil || !strings.Contains(out.String(), "───") {
+	if err := p.PrintTable("llrlrrrrrrr", header, rows); err != nil || !strings.Contains(out.String(), "───") {
 		t.Errorf("no table outside a terminal (%v):\n%s", err, out.String())
 	}
 }

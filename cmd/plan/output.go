@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/olekukonko/tablewriter"
 	"github.com/olekukonko/tablewriter/renderer"
@@ -37,8 +36,11 @@ func newPrinter(cmd *cobra.Command, g *globalFlags) *printer {
 	return &printer{out, cmd.ErrOrStderr(), g.json, g.quiet, terminalWidth(cmd.OutOrStdout()), cmd.Name(), g.typedFlags, nil}
 }
 
-// printNote prints a line for the person at the terminal.
-func (p *printer) printNote(format string, args ...any) {
+// Write writes to stdout.
+func (p *printer) Write(text []byte) (int, error) { return p.out.Write(text) }
+
+// PrintNote prints a line for the person at the terminal.
+func (p *printer) PrintNote(format string, args ...any) {
 	if p.log != nil {
 		p.log.Info(fmt.Sprintf(format, args...))
 		return
@@ -51,19 +53,19 @@ func (p *printer) printNote(format string, args ...any) {
 // printAssumptions prints the defaults that mattered.
 func (p *printer) printAssumptions(lines []string) {
 	for _, l := range lines {
-		p.printNote("assumed: %s", l)
+		p.PrintNote("assumed: %s", l)
 	}
 }
 
 // printWarnings prints doubts about a result that is valid all the same.
 func (p *printer) printWarnings(lines []string) {
 	for _, l := range lines {
-		p.printNote("warning: %s", l)
+		p.PrintNote("warning: %s", l)
 	}
 }
 
-// printJSON prints one JSON document.
-func (p *printer) printJSON(v any) error {
+// PrintJSON prints one JSON document.
+func (p *printer) PrintJSON(v any) error {
 	enc := json.NewEncoder(p.out)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
@@ -73,8 +75,8 @@ func (p *printer) printJSON(v any) error {
 	return nil
 }
 
-// printTable prints rows under a header. align has a letter per column: 'r' aligns to the right, 'l' to the left.
-func (p *printer) printTable(align string, header []string, rows [][]string) error {
+// PrintTable prints rows under a header. align has a letter per column: 'r' aligns to the right, 'l' to the left.
+func (p *printer) PrintTable(align string, header []string, rows [][]string) error {
 	if p.width > 0 && tableWidth(header, rows) > p.width {
 		return printNarrow(p.out, p.width, header, rows)
 	}
@@ -112,9 +114,6 @@ func (p *printer) printTable(align string, header []string, rows [][]string) err
 	return nil
 }
 
-// formatMillis writes a duration in milliseconds for a table.
-func formatMillis(d time.Duration) string { return document.FormatMillis(d) }
-
 // formatRate writes requests per second for a table.
 func formatRate(v float64) string {
 	switch {
@@ -128,18 +127,11 @@ func formatRate(v float64) string {
 
 func formatPercent(v float64) string { return strconv.FormatFloat(100*v, 'f', 2, 64) + " %" }
 
-// countOf returns "1 model" or "3 models".
-func countOf(n int, noun string) string { return document.CountOf(n, noun) }
-
 func joinList(items []string) string { return strings.Join(items, ", ") }
 
 // textsOf converts names of a type of their own to strings.
 func textsOf[T ~string](names []T) []string {
-	var out []string
-	for _, n := range names {
-		out = append(out, string(n))
-	}
-	return out
+	return document.Map(names, func(n *T) string { return string(*n) })
 }
 
 // printLines prints texts to stdout, one a line.

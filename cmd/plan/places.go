@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"inferplan/executor"
+	"inferplan/executor/workers"
 )
 
 // parseCPUs reads a list such as 0-3,8.
@@ -39,15 +39,15 @@ func parseCPUs(s string) ([]int, error) {
 }
 
 // parsePlaces reads --place KIND=CPUS[/THREADS].
-func parsePlaces(args []string) (map[string]executor.CPUPlace, error) {
-	out := map[string]executor.CPUPlace{}
+func parsePlaces(args []string) (map[string]workers.CPUPlace, error) {
+	out := map[string]workers.CPUPlace{}
 	for _, a := range args {
 		kind, rest, ok := strings.Cut(a, "=")
 		list, threads, perDevice := strings.Cut(rest, "/")
 		if !ok || kind == "" || list == "" {
 			return nil, fmt.Errorf("--place %q: expected KIND=CPUS, such as cpu-a=0-3, or KIND=CPUS/CPUS_PER_DEVICE", a)
 		}
-		p := executor.CPUPlace{}
+		p := workers.CPUPlace{}
 		var err error
 		if p.CPUs, err = parseCPUs(list); err != nil {
 			return nil, fmt.Errorf("--place %s: %w", kind, err)

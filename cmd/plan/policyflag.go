@@ -51,13 +51,10 @@ func (p *printer) checkPolicy(name string, tables *policy.Tables) error {
 	if name == "" {
 		return nil
 	}
-	var lines []string
-	for _, s := range policies.Summaries(tables) {
-		lines = append(lines, fmt.Sprintf("%-12s %s", s.Name, s.Text))
-	}
+	lines := document.Map(policies.Summaries(tables), func(s *policies.Summary) string { return fmt.Sprintf("%-12s %s", s.Name, s.Text) })
 	if name == listPolicies {
 		if p.json {
-			return errors.Join(p.printJSON(policies.Summaries(tables)), errListed)
+			return errors.Join(p.PrintJSON(policies.Summaries(tables)), errListed)
 		}
 		p.printLines(lines)
 		return errListed

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/pages"
 	"inferplan/planner/explain"
 )
@@ -13,13 +14,13 @@ import (
 // report, as JSON or as tables.
 func (p *printer) writeReport(path string, rep *formats.Report, warnings []string, doc any) error {
 	if path != "" {
-		if err := p.saveDocument(path, rep, true); err != nil {
+		if err := p.SaveDocument(path, rep); err != nil {
 			return err
 		}
 	}
 	p.printWarnings(warnings)
 	if p.json {
-		return p.printJSON(doc)
+		return p.PrintJSON(doc)
 	}
 	return printReport(p, rep)
 }
@@ -46,7 +47,7 @@ func printReport(p *printer, rep *formats.Report) error {
 	if rep.MaxLoadFactor != nil {
 		header = append(header, "max load")
 	}
-	if err := p.printTable("lrrrrrrrrrrr", header, rows); err != nil {
+	if err := p.PrintTable("lrrrrrrrrrrr", header, rows); err != nil {
 		return err
 	}
 
@@ -108,7 +109,7 @@ func printPlans(p *printer, plans []formats.PlanReport) error {
 		r := &plans[i]
 		rows = append(rows, []string{r.SHA256[:min(12, len(r.SHA256))], r.Kind, r.Policy, fmt.Sprintf("%.1f", r.StartUS.D().Seconds()), fmt.Sprintf("%.1f", r.DurationUS.D().Seconds()), fmt.Sprint(r.Requests), pages.Attainment(r.Attainment, r.Requests), fmt.Sprint(r.Dropped), fmt.Sprint(r.Late), formatRate(r.GoodputRPS), pages.Latency(r.Latency.P99US, r.Requests)})
 	}
-	return p.printTable("lllrrrrrrrr", []string{"plan", "kind", "policy", "from s", "for s", "requests", "attainment", "dropped", "late", "goodput", "p99 ms"}, rows)
+	return p.PrintTable("lllrrrrrrrr", []string{"plan", "kind", "policy", "from s", "for s", "requests", "attainment", "dropped", "late", "goodput", "p99 ms"}, rows)
 }
 
 // printGenerations prints the figures of the language models of workflows, and of each module that uses one.
@@ -124,9 +125,9 @@ func printGenerations(p *printer, w *formats.WorkflowReport) error {
 	var rows [][]string
 	for i := range w.Segments {
 		s := &w.Segments[i]
-		rows = append(rows, []string{s.Application, s.Segment, s.Module, s.Model, fmt.Sprint(s.Sequences), formatMillis(s.TTFTP50US.D()), formatMillis(s.TTFTP99US.D()), formatMillis(s.TPOTP50US.D()), formatMillis(s.TPOTP99US.D())})
+		rows = append(rows, []string{s.Application, s.Segment, s.Module, s.Model, fmt.Sprint(s.Sequences), document.FormatMillis(s.TTFTP50US.D()), document.FormatMillis(s.TTFTP99US.D()), document.FormatMillis(s.TPOTP50US.D()), document.FormatMillis(s.TPOTP99US.D())})
 	}
-	return p.printTable("llllrrrrr", []string{"application", "segment", "module", "model", "sequences", "ttft p50 ms", "ttft p99 ms", "tpot p50 ms", "tpot p99 ms"}, rows)
+	return p.PrintTable("llllrrrrr", []string{"application", "segment", "module", "model", "sequences", "ttft p50 ms", "ttft p99 ms", "tpot p50 ms", "tpot p99 ms"}, rows)
 }
 
 // printCurve shows what every model attained at several loads.
@@ -153,7 +154,7 @@ func printCurve(p *printer, curve []formats.LoadReport) error {
 		row[1] = pages.Attainment(l.Attainment, requests)
 		rows = append(rows, row)
 	}
-	return p.printTable(strings.Repeat("r", len(header)), header, rows)
+	return p.PrintTable(strings.Repeat("r", len(header)), header, rows)
 }
 
 func formatInterval(ci *[2]float64) string {

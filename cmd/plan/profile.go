@@ -17,6 +17,7 @@ import (
 	"inferplan/formats/document"
 	"inferplan/formats/importer/samples"
 	"inferplan/formats/modelfile"
+	"inferplan/formats/usage"
 	"inferplan/importers"
 	"inferplan/profiler"
 	"inferplan/profiler/modelinputs"
@@ -130,7 +131,7 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 	if err := p.checkGrowingProfile(o.outPath); err != nil {
 		return err
 	}
-	if err := firstError(checkWhole("blocks", o.blocks, 1, 100_000), checkWhole("repeat", o.repeat, 1, 100), checkPositiveDuration("budget", o.budget)); err != nil {
+	if err := firstError(usage.CheckWhole("blocks", o.blocks, 1, 100_000), usage.CheckWhole("repeat", o.repeat, 1, 100), usage.CheckPositiveDuration("budget", o.budget)); err != nil {
 		return err
 	}
 
@@ -208,12 +209,12 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 		return err
 	}
 	if p.json {
-		return p.printJSON(profile)
+		return p.PrintJSON(profile)
 	}
 	if err := printProfile(p, profile, o.outPath, shownWarnings); err != nil || records == nil {
 		return err
 	}
-	return importers.PrintRecords(importPrinter{p}, p.json, records, o.outPath, false)
+	return importers.PrintRecords(p, p.json, records, o.outPath, false)
 }
 
 // measure measures the models, then what a request costs beside its model, then, if records are wanted, runs the models over
@@ -299,7 +300,7 @@ func showProgress(p *printer, path string) (progress func(profiler.Event), shown
 	return func(e profiler.Event) {
 			switch e.Stage {
 			case profiler.StageWarning:
-				p.printNote("warning: %s", e.Text)
+				p.PrintNote("warning: %s", e.Text)
 				shownWarnings[e.Text] = true
 			case profiler.StageSkipped:
 				skipped++
@@ -309,7 +310,7 @@ func showProgress(p *printer, path string) (progress func(profiler.Event), shown
 		}, shownWarnings, func() {
 			bar.finish()
 			if skipped > 0 {
-				p.printNote("already in %s, and not measured again: %s; --force measures anew, -o FILE into another profile", path, countOf(skipped, "measurement"))
+				p.PrintNote("already in %s, and not measured again: %s; --force measures anew, -o FILE into another profile", path, document.CountOf(skipped, "measurement"))
 			}
 		}
 }
@@ -321,10 +322,10 @@ func printEstimate(p *printer, e profiler.Estimate, o *profileOptions) {
 		n += m.Measurements
 	}
 	if n == 0 {
-		p.printNote("%s: everything asked for is in %s already; --force measures again", e.Device, o.outPath)
+		p.PrintNote("%s: everything asked for is in %s already; --force measures again", e.Device, o.outPath)
 		return
 	}
-	p.printNote("%s (%s): %s of %s, about %s, at most %s", e.Device, e.Name, countOf(n, "measurement"), countOf(len(e.Models), "model"),
+	p.PrintNote("%s (%s): %s of %s, about %s, at most %s", e.Device, e.Name, document.CountOf(n, "measurement"), document.CountOf(len(e.Models), "model"),
 		e.ExpectedTime.Round(time.Second), min(e.MaxTime, max(e.Budget, e.ExpectedTime)).Round(time.Second))
 }
 
@@ -349,7 +350,7 @@ func printProfile(p *printer, profile *formats.Profile, path string, shownWarnin
 			x := &m.Measurements[j]
 			name := ""
 			if j == 0 {
-				name = fmt.Sprintf("%s (%s)", m.Model, countOf(len(m.Blocks), "block"))
+				name = fmt.Sprintf("%s (%s)", m.Model, document.CountOf(len(m.Blocks), "block"))
 			}
 			device := x.Device
 			if x.Share > 1 {
@@ -362,7 +363,7 @@ func printProfile(p *printer, profile *formats.Profile, path string, shownWarnin
 			}
 			wholeTime, halfWidth := "-", "-"
 			if x.WholeModel != nil {
-				wholeTime = formatMillis(x.WholeModel.WallUS.D())
+				wholeTime = document.FormatMillis(x.WholeModel.WallUS.D())
 				if x.WholeModel.WallUS > 0 {
 					halfWidth = fmt.Sprintf("±%.1f %%", 100*float64(x.WholeModel.HalfWidthUS)/float64(x.WholeModel.WallUS))
 				}
@@ -371,20 +372,20 @@ func printProfile(p *printer, profile *formats.Profile, path string, shownWarnin
 			if f, ok := fractions[roofKey{m.Model, x.Device, x.Share, x.Batch}]; ok {
 				roofline = fmt.Sprintf("%.0f %%", 100*f)
 			}
-			rows = append(rows, []string{name, device, fmt.Sprint(x.Batch), wholeTime, halfWidth, formatMillis(chain.D()), formatMillis(slowest.D()), roofline})
+			rows = append(rows, []string{name, device, fmt.Sprint(x.Batch), wholeTime, halfWidth, document.FormatMillis(chain.D()), document.FormatMillis(slowest.D()), roofline})
 		}
 	}
-	if err := p.printTable("llrrrrrr", []string{"model", "device", "batch", "whole ms", "", "blocks ms", "slowest block ms", "of roofline"}, rows); err != nil {
+	if err := p.PrintTable("llrrrrrr", []string{"model", "device", "batch", "whole ms", "", "blocks ms", "slowest block ms", "of roofline"}, rows); err != nil {
 		return err
 	}
 
 	// Print the notes that were not printed during the run.
 	for _, n := range profile.Notes {
 		if !shownWarnings[n] {
-			p.printNote("note: %s", n)
+			p.PrintNote("note: %s", n)
 		}
 	}
-	p.printNote("wrote %s; next: plan solve --slo 200ms", path)
+	p.PrintNote("wrote %s; next: plan solve --slo 200ms", path)
 	return nil
 }
 

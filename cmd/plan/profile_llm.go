@@ -18,6 +18,8 @@ import (
 	"inferplan/engine"
 	"inferplan/engine/llm"
 	"inferplan/formats"
+	"inferplan/formats/document"
+	"inferplan/formats/usage"
 	"inferplan/importers"
 	"inferplan/profiler"
 	"inferplan/profiler/llmserver"
@@ -64,7 +66,7 @@ func profileServer(ctx context.Context, p *printer, cmd *cobra.Command, o *profi
 	if err := p.checkGrowingProfile(o.outPath); err != nil {
 		return err
 	}
-	if err := firstError(checkWhole("tensor-parallel", o.tensorParallel, 1, 1024), checkPositiveDuration("budget", o.budget)); err != nil {
+	if err := firstError(usage.CheckWhole("tensor-parallel", o.tensorParallel, 1, 1024), usage.CheckPositiveDuration("budget", o.budget)); err != nil {
 		return err
 	}
 	device, err := o.servedDevice(p)
@@ -156,7 +158,7 @@ func (o *profileOptions) interruptedError(err error, result *llmserver.Result) e
 	case result == nil && errors.Is(err, context.Canceled):
 		return &exitError{exitInterrupted, fmt.Errorf("interrupted before there was enough for a profile; the samples are in %s, and the same command goes on from there", llmserver.PointsFile(o.outPath))}
 	case errors.Is(err, context.Canceled):
-		return &exitError{exitInterrupted, fmt.Errorf("interrupted; what %s tell is in %s, and the same command goes on from there", countOf(result.Samples, "sample"), o.outPath)}
+		return &exitError{exitInterrupted, fmt.Errorf("interrupted; what %s tell is in %s, and the same command goes on from there", document.CountOf(result.Samples, "sample"), o.outPath)}
 	}
 	return err
 }
@@ -171,12 +173,9 @@ func (o *profileOptions) printEstimate(p *printer, e *llmserver.Estimate, device
 		}
 		return fmt.Sprintf("%d %s", n, what)
 	}
-	engine := f.Engine
-	if engine == "" {
-		engine = "a server of unknown make"
-	}
-	p.printNote("%s on %d x %s: %s, %s, %s", engine, o.tensorParallel, device, open(f.KVTokens, "tokens of KV memory"), open(int64(f.Sequences), "sequences at once"), open(int64(f.Context), "tokens of context"))
-	text := fmt.Sprintf("%s of %s, about %s, at most %s", countOf(e.Points, "measurement"), o.model, min(e.ExpectedTime, o.budget).Round(time.Second), o.budget)
+	engine := cmp.Or(f.Engine, "a server of unknown make")
+	p.PrintNote("%s on %d x %s: %s, %s, %s", engine, o.tensorParallel, device, open(f.KVTokens, "tokens of KV memory"), open(int64(f.Sequences), "sequences at once"), open(int64(f.Context), "tokens of context"))
+	text := fmt.Sprintf("%s of %s, about %s, at most %s", document.CountOf(e.Points, "measurement"), o.model, min(e.ExpectedTime, o.budget).Round(time.Second), o.budget)
 	if e.KnownPoints > 0 {
 		text += fmt.Sprintf("; %d are there already, --force measures them again", e.KnownPoints)
 	}
@@ -186,20 +185,20 @@ func (o *profileOptions) printEstimate(p *printer, e *llmserver.Estimate, device
 	if e.Loads {
 		text += "; the model is unloaded and loaded, or sleeps and wakes, three times (--keep-loaded: not)"
 	}
-	p.printNote("%s", text)
+	p.PrintNote("%s", text)
 }
 
 // printServed prints the measurements of a server.
 func printServed(p *printer, out string, r *llmserver.Result) error {
 	if !p.json {
 		in := &r.Profile.LLMs[0].Instances[0]
-		p.printNote("%s; %s with an interval wider than 5 %%", countOf(r.Samples, "sample"), countOf(r.Loose, "point"))
+		p.PrintNote("%s; %s with an interval wider than 5 %%", document.CountOf(r.Samples, "sample"), document.CountOf(r.Loose, "point"))
 		if in.Loads != nil {
-			p.printNote("%s", in.Loads.Source)
+			p.PrintNote("%s", in.Loads.Source)
 		}
 		if b := in.OneBatch; b != nil {
-			p.printNote("one batch of %d: %.1f tokens a second; its time per token is %.1f %% off over all batches and contexts, the iteration's %.1f %%", b.Sequences, b.TokensPerSecond, 100*b.Error, 100*in.Fit.DecodeMAPE)
+			p.PrintNote("one batch of %d: %.1f tokens a second; its time per token is %.1f %% off over all batches and contexts, the iteration's %.1f %%", b.Sequences, b.TokensPerSecond, 100*b.Error, 100*in.Fit.DecodeMAPE)
 		}
 	}
-	return importers.PrintLLMs(importPrinter{p}, p.json, out, r.Profile)
+	return importers.PrintLLMs(p, p.json, out, r.Profile)
 }

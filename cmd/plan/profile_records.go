@@ -122,7 +122,7 @@ func (o *recordsOptions) recordCompletions(ctx context.Context, p *printer, path
 	}); err != nil {
 		return err
 	}
-	return importers.PrintRecords(importPrinter{p}, p.json, rec, out, replaced)
+	return importers.PrintRecords(p, p.json, rec, out, replaced)
 }
 
 // readSamples reads the samples before the long work starts. Without --records it returns nil.

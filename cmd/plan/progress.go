@@ -22,7 +22,7 @@ func (p *printer) newProgressBar(total int64, label string) *progressBar {
 	}
 	f, ok := p.err.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return &progressBar{lines: newProgressLines(total, p.printNote, time.Now)}
+		return &progressBar{lines: newProgressLines(total, p.PrintNote, time.Now)}
 	}
 	return &progressBar{bar: progressbar.NewOptions64(total,
 		progressbar.OptionSetWriter(f),

@@ -9,6 +9,7 @@ import (
 	"inferplan/engine/ort"
 	"inferplan/executor/workers"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/profiler"
 	"inferplan/profiler/modelinputs"
 )
@@ -86,7 +87,7 @@ func settlePlan(ctx context.Context, p *printer, profilePath string, budget time
 		if formats.IsCPU(kind) {
 			device = kind
 		}
-		p.printNote("measuring the estimated stages of the plan on %s", kind)
+		p.PrintNote("measuring the estimated stages of the plan on %s", kind)
 		return profiler.Options{
 			Device: device, Engine: eng, EngineOptions: x.Options, FP16: x.FP16, Watch: watchGPU, Seed: seed, OutPath: profilePath, Progress: progress,
 			Sharer: sharer, Operators: sharer.Operators,
@@ -95,6 +96,6 @@ func settlePlan(ctx context.Context, p *printer, profilePath string, budget time
 	if err != nil {
 		return err
 	}
-	p.printNote("solved %s", countOf(s.Solves, "time"))
+	p.PrintNote("solved %s", document.CountOf(s.Solves, "time"))
 	return nil
 }

@@ -71,7 +71,7 @@ func (f *deviceFlag) moveAddress(p *printer, on *string) {
 	case *on == "auto":
 		*on = f.address
 		if !strings.HasPrefix(f.address, "cpu-") {
-			p.printNote("note: --device %s says where to measure, which --on %[1]s does now; --device is the kind of the device", f.address)
+			p.PrintNote("note: --device %s says where to measure, which --on %[1]s does now; --device is the kind of the device", f.address)
 		}
 	case f.kind == "":
 		f.kind = f.address

@@ -93,7 +93,7 @@ func runReplay(p *printer, o *replayOptions, path string) error {
 		if differs {
 			out.FirstDifference = &callDifference{d.Call, int64(d.Time), valuesOf(&d.Event).jsonObject(), actionsJSON(&d.Logged), actionsJSON(&d.PolicyActions)}
 		}
-		if err := p.printJSON(out); err != nil {
+		if err := p.PrintJSON(out); err != nil {
 			return err
 		}
 	} else if !differs {

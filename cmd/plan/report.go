@@ -56,7 +56,7 @@ Exit code 1: with --attainment, a model of a report is below it; or a --fail-if 
 			}
 			for i, r := range reports {
 				if r.Interrupted {
-					p.printNote("note: %s: interrupted; it is of what was complete until then", args[i])
+					p.PrintNote("note: %s: interrupted; it is of what was complete until then", args[i])
 				}
 			}
 			if err := checkTypedShare("attainment", attainment, cmd.Flags().Changed("attainment")); err != nil {
@@ -72,10 +72,10 @@ Exit code 1: with --attainment, a model of a report is below it; or a --fail-if 
 				return err
 			}
 			for _, line := range conditionLines {
-				p.printNote("%s", paintFailure(p.err, line))
+				p.PrintNote("%s", paintFailure(p.err, line))
 			}
 			for _, line := range notes {
-				p.printNote("%s", line)
+				p.PrintNote("%s", line)
 			}
 			if len(conditionLines) > 0 || cmd.Flags().Changed("attainment") && len(missedLines) > 0 {
 				return &exitError{code: exitGate}

@@ -15,6 +15,7 @@ import (
 	"inferplan/formats/diff"
 	"inferplan/formats/document"
 	"inferplan/formats/outcomes"
+	"inferplan/formats/usage"
 	"inferplan/pages"
 	"inferplan/planner/explain"
 )
@@ -46,7 +47,7 @@ func (o *reportOptions) check(p *printer, reports int) error {
 		files []string
 	}{{"outcomes", o.outcomes}, {"chrome-trace", o.traces}} {
 		if len(f.files) > reports {
-			return usageErrorf("--%s: found %d files, expected at most one for each of %s", f.name, len(f.files), countOf(reports, "report"))
+			return usageErrorf("--%s: found %d files, expected at most one for each of %s", f.name, len(f.files), document.CountOf(reports, "report"))
 		}
 	}
 	if o.html == "" && len(o.outcomes)+len(o.traces)+len(o.plan) > 0 && o.format != "markdown" {
@@ -55,7 +56,7 @@ func (o *reportOptions) check(p *printer, reports int) error {
 	if p.json && o.format != "text" {
 		return usageErrorf("--json and --format %s exclude each other", o.format)
 	}
-	return errors.Join(checkWord("format", o.format, reportFormats...), p.checkOutput("html", o.html, "page"))
+	return errors.Join(usage.CheckWord("format", o.format, reportFormats...), p.checkOutput("html", o.html, "page"))
 }
 
 // showReports writes the page, and prints the reports in the format that was asked for. lines is what has to be said about them.
@@ -78,11 +79,11 @@ func (o *reportOptions) showReports(p *printer, names []string, reports []*forma
 	}
 	switch {
 	case p.json:
-		return p.printJSON(reports)
+		return p.PrintJSON(reports)
 	case o.format == "csv":
 		return pages.WriteCSV(p.out, figureRows(names, reports))
 	}
-	return p.printTable(table.Align, table.Header, table.Rows)
+	return p.PrintTable(table.Align, table.Header, table.Rows)
 }
 
 // page returns the page about reports.
@@ -130,7 +131,7 @@ func (o *reportOptions) findPlan(p *printer, name string, r *formats.Report) (*f
 			return readPlan(path)
 		}
 	}
-	p.printNote("note: the plan of %s is not where the report says, or has changed: the page does not show what runs where\n  hint: --plan names it", name)
+	p.PrintNote("note: the plan of %s is not where the report says, or has changed: the page does not show what runs where\n  hint: --plan names it", name)
 	return nil, nil
 }
 
@@ -148,7 +149,7 @@ func (p *printer) writePage(path string, page *pages.Page) error {
 	if _, err := document.WriteBytes(path, html, document.Force(true)); err != nil {
 		return err
 	}
-	p.printNote("wrote %s", path)
+	p.PrintNote("wrote %s", path)
 	return nil
 }
 
@@ -173,7 +174,7 @@ func writeDiffPage(p *printer, path, a, b string, d *diff.Result) error {
 	case d.Empty():
 		page.Sentence = "There is no difference."
 	case d.Summary == "":
-		page.Sentence = countOf(len(d.Changes), "difference") + "."
+		page.Sentence = document.CountOf(len(d.Changes), "difference") + "."
 	}
 	for i := range d.Changes {
 		c := &d.Changes[i]

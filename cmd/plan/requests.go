@@ -16,6 +16,7 @@ import (
 	"inferplan/executor"
 	"inferplan/executor/load"
 	"inferplan/executor/oip"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/document"
@@ -128,7 +129,7 @@ func requestTimes(ctx context.Context, models []formats.ProfileModel) (out []req
 	}
 
 	// Subtract the times of the runs, which the server has recorded.
-	service, err := executor.ReadService(record)
+	service, err := turn.ReadServiceTimes(record)
 	if err != nil {
 		return nil, err
 	}

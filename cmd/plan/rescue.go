@@ -69,12 +69,12 @@ func runRescue(p *printer, source, to, key string) error {
 		return usage.MarkWriting(err)
 	}
 	if p.json {
-		err = p.printJSON(r)
+		err = p.PrintJSON(r)
 	} else {
 		_, err = fmt.Fprintf(p.out, "%d requests, %d of them open, and %d pieces of files and batches\n", r.Records, r.Open, r.Values)
 	}
 	if err == nil && r.Partial {
-		p.printNote("part of %s could not be read and is not in %s", source, to)
+		p.PrintNote("part of %s could not be read and is not in %s", source, to)
 		return &exitError{code: exitGate}
 	}
 	return err

@@ -157,10 +157,10 @@ Exit codes: 0 done; 1 a gate failed or diff found differences; 2 bad usage or in
 			}
 			p := newPrinter(cmd, g)
 			for _, line := range g.unknown {
-				p.printNote("warning: %s", line)
+				p.PrintNote("warning: %s", line)
 			}
 			for _, line := range slices.Compact(g.typedOldNames) {
-				p.printNote("note: %s", line)
+				p.PrintNote("note: %s", line)
 			}
 			return firstError(g.checkStandardFiles(cmd, args), g.setDocumentLimit())
 		},

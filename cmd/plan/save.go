@@ -95,10 +95,13 @@ func (p *printer) saveDocument(path string, doc any, force bool) error {
 	return err
 }
 
+// SaveDocument writes a document as saveDocument does, and replaces an existing file.
+func (p *printer) SaveDocument(path string, doc any) error { return p.saveDocument(path, doc, true) }
+
 // printWritten prints the files that a verb wrote, if it has nothing else to print.
 func (p *printer) printWritten(paths []string) error {
 	if p.json {
-		return p.printJSON(map[string][]string{"wrote": paths})
+		return p.PrintJSON(map[string][]string{"wrote": paths})
 	}
 	for _, path := range paths {
 		fmt.Fprintln(p.out, "wrote", path)

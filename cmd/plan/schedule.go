@@ -13,6 +13,7 @@ import (
 	"inferplan/formats/arrivals"
 	"inferplan/formats/document"
 	"inferplan/formats/seeded"
+	"inferplan/formats/usage"
 )
 
 // arrivalOptions are the flags of simulate and load about arrivals.
@@ -81,7 +82,7 @@ func (s *arrivalOptions) entryRates(plan *formats.Plan) ([]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := firstError(checkPositive("load", s.load), checkRange("poisson", s.poisson, 0, math.MaxFloat64)); err != nil {
+	if err := firstError(checkPositive("load", s.load), usage.CheckRange("poisson", s.poisson, 0, math.MaxFloat64)); err != nil {
 		return nil, err
 	}
 	served := plan.ServedModels()

@@ -21,8 +21,10 @@ import (
 	"inferplan/executor/httplimit"
 	"inferplan/executor/live"
 	"inferplan/executor/oip"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/formats/usage"
 	"inferplan/pages"
 	"inferplan/planner/kind"
 	"inferplan/policy/policies"
@@ -179,7 +181,7 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (en
 	if err != nil {
 		return usageErrorf("%w", err)
 	}
-	execute, err := o.forServe(p.printNote)
+	execute, err := o.forServe(p.PrintNote)
 	if err != nil {
 		return err
 	}
@@ -212,19 +214,19 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (en
 	// Collect the options of the server.
 	options := executor.ServeOptions{
 		Options: executor.Options{
-			CoreOptions:   executor.CoreOptions{Engine: o.engine, ModelsDir: o.models, Policy: o.policy, MaxQueue: o.maxQueue, Log: log, Tracer: tracer},
+			CoreOptions:   turn.Options{Engine: o.engine, ModelsDir: o.models, Policy: o.policy, MaxQueue: o.maxQueue, Log: log, Tracer: tracer},
 			WorkerOptions: executor.WorkerOptions{ShareCPUs: o.shareCPUs, CPUPlaces: places, Remote: remote, AllRemote: allRemote, OverrideExecution: execute, CacheBytes: cache},
 			TaskOptions:   executor.TaskOptions{StoreBytes: int64(store), OnStart: func(n int64) { collectAt(int64(requests) + n) }},
 		},
 		Join: o.join, JoinToken: joinToken, JoinSilence: o.joinSilence, JoinCert: o.joinCert,
-		OnJoinable: func(a executor.Addresses) { p.printNote("%s", o.howToJoin(a)) },
+		OnJoinable: func(a executor.Addresses) { p.PrintNote("%s", o.howToJoin(a)) },
 		Plan:       path, HTTP: o.http, GRPC: o.grpc, Metrics: o.metrics, TLSCert: o.tlsCert, TLSKey: o.tlsKey,
 		Door:         httplimit.Door{Keys: keys, Hosts: o.hosts, Budget: httplimit.NewBudget(int64(requests), log)},
 		OIP:          oip.Options{Version: kind.Version, MaxBodyBytes: int64(body)},
 		View:         &live.View{Render: pages.LiveHTML, SecurityPolicy: pages.LiveSecurityPolicy},
 		DrainTimeout: o.drain, DrainDelay: o.drainDelay, WatchInterval: o.watchPlan, Record: o.record,
 		OnReady: func(a executor.Addresses) {
-			p.printNote("serving %s: HTTP %s, gRPC %s, metrics %s; SIGTERM drains", path, cmp.Or(a.HTTP, executor.AddressOff), cmp.Or(a.GRPC, executor.AddressOff), cmp.Or(a.Metrics, executor.AddressOff))
+			p.PrintNote("serving %s: HTTP %s, gRPC %s, metrics %s; SIGTERM drains", path, cmp.Or(a.HTTP, executor.AddressOff), cmp.Or(a.GRPC, executor.AddressOff), cmp.Or(a.Metrics, executor.AddressOff))
 		},
 	}
 	if o.accessLog {
@@ -248,7 +250,7 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (en
 	// Serve until the end, and report.
 	endsWellOnInterrupt(ctx)
 	rep, err := executor.Serve(ctx, options)
-	if errors.Is(err, executor.ErrPlan) || errors.Is(err, executor.ErrModelHash) {
+	if errors.Is(err, turn.ErrPlan) || errors.Is(err, worker.ErrHash) {
 		err = withCode(exitUsage, err)
 	}
 	// The report is valid even if the record or the log failed.
@@ -286,13 +288,13 @@ func (o *serveOptions) openEventLog() (*os.File, error) {
 func (o *serveOptions) writeReport(p *printer, rep *formats.Report) error {
 	var saveErr error
 	if o.out != "" {
-		saveErr = p.saveDocument(o.out, rep, true)
+		saveErr = p.SaveDocument(o.out, rep)
 	}
 	if p.json {
-		return errors.Join(saveErr, p.printJSON(rep))
+		return errors.Join(saveErr, p.PrintJSON(rep))
 	}
 	if rep.Requests == 0 {
-		p.printNote("no requests came")
+		p.PrintNote("no requests came")
 	}
 	return errors.Join(saveErr, printReport(p, rep))
 }
@@ -351,7 +353,7 @@ func (o *serveOptions) readJoinToken(p *printer) ([]byte, error) {
 		return nil, withCode(exitUsage, err)
 	}
 	if created {
-		p.printNote("made %s: the other hosts need a copy", o.joinToken)
+		p.PrintNote("made %s: the other hosts need a copy", o.joinToken)
 	}
 	return token, nil
 }
@@ -418,7 +420,7 @@ func (o *serveOptions) checkFlags(body int64) error {
 			return usageErrorf("--tls-key: %w", err)
 		}
 	}
-	return firstError(o.trace.check(), checkWord("engine", o.engine, "onnx", "replay"), checkWord("log-format", o.logFormat, "text", "json"), checkDuration("drain-delay", o.drainDelay), checkDuration("watch-plan", o.watchPlan), checkWhole("max-queue", o.maxQueue, 0, 1<<30), checkPositiveDuration("drain", o.drain), checkPositiveDuration("join-silence", o.joinSilence))
+	return firstError(o.trace.check(), usage.CheckWord("engine", o.engine, "onnx", "replay"), usage.CheckWord("log-format", o.logFormat, "text", "json"), checkDuration("drain-delay", o.drainDelay), checkDuration("watch-plan", o.watchPlan), usage.CheckWhole("max-queue", o.maxQueue, 0, 1<<30), usage.CheckPositiveDuration("drain", o.drain), usage.CheckPositiveDuration("join-silence", o.joinSilence))
 }
 
 // checkAddress refuses texts other than HOST:PORT before anything is started.

@@ -17,6 +17,7 @@ import (
 	"inferplan/executor/durable"
 	"inferplan/executor/durable/bolt"
 	"inferplan/executor/durable/jetstream"
+	"inferplan/executor/text"
 	"inferplan/formats/usage"
 )
 
@@ -35,7 +36,7 @@ func (o *serverOptions) flags(f *pflag.FlagSet) {
 
 // parseList returns the servers of language models that --server names, each with the instance of the plan that it is
 // (a number), and the bearer token in the file --server-token-file. A wrong list is a usage error.
-func (o *serverOptions) parseList() ([]executor.InstanceServer, error) {
+func (o *serverOptions) parseList() ([]text.InstanceServer, error) {
 	key, err := readToken(o.serverKey)
 	if err != nil {
 		return nil, err
@@ -51,17 +52,17 @@ func (o *serverOptions) parseList() ([]executor.InstanceServer, error) {
 }
 
 // readAdapters reads MODEL=BASE and MODEL=BASE,PATH.
-func (o *serverOptions) readAdapters() ([]executor.ModelAdapter, error) {
-	var out []executor.ModelAdapter
-	for _, text := range o.adapters {
-		model, of, _ := strings.Cut(text, "=")
+func (o *serverOptions) readAdapters() ([]text.ModelAdapter, error) {
+	var out []text.ModelAdapter
+	for _, adapter := range o.adapters {
+		model, of, _ := strings.Cut(adapter, "=")
 		base, path, more := strings.Cut(of, ",")
 		if model == "" || base == "" || more && path == "" {
-			return nil, usageErrorf("--adapter: found %q, expected MODEL=BASE,PATH or MODEL=BASE: such as sql=qwen3-8b,/adapters/sql, where the server finds the files of the adapter", text)
+			return nil, usageErrorf("--adapter: found %q, expected MODEL=BASE,PATH or MODEL=BASE: such as sql=qwen3-8b,/adapters/sql, where the server finds the files of the adapter", adapter)
 		}
-		out = append(out, executor.ModelAdapter{Model: model, Base: base, Path: path})
+		out = append(out, text.ModelAdapter{Model: model, Base: base, Path: path})
 	}
-	if err := executor.CheckAdapters(out); err != nil {
+	if err := text.CheckAdapters(out); err != nil {
 		return nil, usageErrorf("--adapter: %w", err)
 	}
 	return out, nil
@@ -91,7 +92,7 @@ func (o *queueOptions) isShared() bool {
 
 // readKey reads the key of the queue, and checks the other flags.
 func (o *queueOptions) readKey() (*durable.Sealer, error) {
-	if err := firstError(checkWhole("queue-replicas", o.replicas, 1, 5), checkPositiveDuration("queue-silence", o.silence)); err != nil {
+	if err := firstError(usage.CheckWhole("queue-replicas", o.replicas, 1, 5), usage.CheckPositiveDuration("queue-silence", o.silence)); err != nil {
 		return nil, err
 	}
 	if o.key == "" {
@@ -175,7 +176,7 @@ func (o *textOptions) setServeOptions(options *executor.ServeOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := firstError(checkPositiveDuration("server-silence", o.silence), checkPositiveDuration("watch-servers", o.watchServers)); err != nil {
+	if err := firstError(usage.CheckPositiveDuration("server-silence", o.silence), usage.CheckPositiveDuration("watch-servers", o.watchServers)); err != nil {
 		return err
 	}
 	options.SilenceTimeout = o.silence
@@ -217,15 +218,15 @@ func (o *textOptions) setServeOptions(options *executor.ServeOptions) error {
 // parseServers reads --server URL, N=URL and N/MODEL=URL. N is the number of the instance in the plan, and MODEL the
 // model that a server of this instance runs alone. Servers without a number are numbered in order. key is the bearer
 // token for all. Names whose addresses are watched are returned as sources.
-func parseServers(list []string, key string) (out []executor.InstanceServer, names []executor.ServerSource, err error) {
+func parseServers(list []string, key string) (out []text.InstanceServer, names []text.ServerSource, err error) {
 	nextIndex := 0
-	for _, text := range list {
-		o, isName, err := executor.ParseServerOffer(text)
+	for _, server := range list {
+		o, isName, err := text.ParseServerOffer(server)
 		switch {
 		case err != nil:
 			return nil, nil, fmt.Errorf("--server %w", err)
 		case isName:
-			name, err := executor.NewServerName(o, key)
+			name, err := text.NewServerName(o, key)
 			if err != nil {
 				return nil, nil, fmt.Errorf("--server %w", err)
 			}
@@ -235,7 +236,7 @@ func parseServers(list []string, key string) (out []executor.InstanceServer, nam
 			o.FirstInstance = nextIndex
 			nextIndex++
 		case o.FirstInstance != o.LastInstance:
-			return nil, nil, fmt.Errorf("--server %s: found several instances, expected one, or dns+http://NAME:PORT", text)
+			return nil, nil, fmt.Errorf("--server %s: found several instances, expected one, or dns+http://NAME:PORT", server)
 		}
 		o.Server.Instance, o.Server.Key = o.FirstInstance, key
 		out = append(out, o.Server)
@@ -245,7 +246,7 @@ func parseServers(list []string, key string) (out []executor.InstanceServer, nam
 
 // readServers returns the servers that --server names, and a discovery of those that come and go, by names and by
 // --servers. If there are none of these, it returns no discovery.
-func (o *textOptions) readServers(log *slog.Logger) ([]executor.InstanceServer, *executor.Discovery, error) {
+func (o *textOptions) readServers(log *slog.Logger) ([]text.InstanceServer, *text.Discovery, error) {
 	key, err := readToken(o.serverKey)
 	if err != nil {
 		return nil, nil, err
@@ -255,7 +256,7 @@ func (o *textOptions) readServers(log *slog.Logger) ([]executor.InstanceServer, 
 		return nil, nil, usageErrorf("%w", err)
 	}
 	if o.serverFile != "" {
-		file, err := executor.NewServerFile(o.serverFile, key)
+		file, err := text.NewServerFile(o.serverFile, key)
 		if err != nil {
 			return nil, nil, usageErrorf("--servers: %w", err)
 		}
@@ -264,5 +265,5 @@ func (o *textOptions) readServers(log *slog.Logger) ([]executor.InstanceServer, 
 	if len(sources) == 0 {
 		return list, nil, nil
 	}
-	return list, &executor.Discovery{Sources: sources, Interval: o.watchServers, Log: log}, nil
+	return list, &text.Discovery{Sources: sources, Interval: o.watchServers, Log: log}, nil
 }

@@ -11,11 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"inferplan/executor"
+	"inferplan/executor/turn"
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/document"
 	"inferplan/formats/outcomes"
+	"inferplan/formats/usage"
 	"inferplan/planner/inputs"
 	"inferplan/planner/kind"
 	"inferplan/policy"
@@ -260,7 +261,7 @@ func (o *simulateOptions) prepareArrivals(p *printer, sc *sim.Scenario, src arri
 	if !o.durationGiven {
 		limit = maxRequests // shortenDuration bounds the requests
 	}
-	if err := firstError(checkPositiveDuration("duration", o.duration), o.checkRequestCount(sc.Rates, o.duration, limit)); err != nil {
+	if err := firstError(usage.CheckPositiveDuration("duration", o.duration), o.checkRequestCount(sc.Rates, o.duration, limit)); err != nil {
 		return nil, err
 	}
 	if o.warmup >= o.duration {
@@ -397,7 +398,7 @@ func (o *simulateOptions) showReport(p *printer, rep *formats.Report) error {
 	if err := p.writeReport(o.outPath, rep, rep.Warnings, rep); err != nil || p.json {
 		return err
 	}
-	p.printNote("%d events, %.2f million per second", rep.Events, rep.EventsPerSecond/1e6)
+	p.PrintNote("%d events, %.2f million per second", rep.Events, rep.EventsPerSecond/1e6)
 	return nil
 }
 
@@ -427,7 +428,7 @@ func (o *simulateOptions) chooseNetwork(policyName string) (policy.Topology, []s
 	case n == "":
 		return policy.TopologyNodes, nil, nil
 	default:
-		return n, nil, checkWord("network", o.network, networkNames()...)
+		return n, nil, usage.CheckWord("network", o.network, networkNames()...)
 	}
 }
 
@@ -526,7 +527,7 @@ func (o *simulateOptions) setServiceTimes(sc *sim.Scenario) error {
 	case o.service != "" && o.jitter != 0:
 		return usageErrorf("--service and --jitter exclude each other")
 	case o.service != "":
-		rec, err := executor.ReadService(o.service)
+		rec, err := turn.ReadServiceTimes(o.service)
 		if err != nil {
 			return withCode(exitUsage, err)
 		}

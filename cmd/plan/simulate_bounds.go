@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/formats/document"
+	"inferplan/formats/usage"
 	"inferplan/sim"
 )
 
@@ -25,8 +26,8 @@ func (o *simulateOptions) checkFlags() error {
 	if !(o.upTo >= sim.LoadStep && o.upTo <= sim.MaxSearchLoad) {
 		return usageErrorf("--up-to: found %v, expected a load from %v to %v", o.upTo, sim.LoadStep, sim.MaxSearchLoad)
 	}
-	return firstError(o.checkSingleRun(), checkDuration("duration", o.duration), checkDuration("warmup", o.warmup), checkDuration("window", o.window), checkWhole("runs", o.runCount, 1, maxRuns),
-		checkTypedShare("attainment", o.attainment, o.attainmentGiven), checkRange("jitter", o.jitter, 0, maxJitter))
+	return firstError(o.checkSingleRun(), checkDuration("duration", o.duration), checkDuration("warmup", o.warmup), checkDuration("window", o.window), usage.CheckWhole("runs", o.runCount, 1, maxRuns),
+		checkTypedShare("attainment", o.attainment, o.attainmentGiven), usage.CheckRange("jitter", o.jitter, 0, maxJitter))
 }
 
 // maxJitter is the largest coefficient of variation. Beyond it service times have nothing in common, and the

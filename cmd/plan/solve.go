@@ -14,6 +14,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/diff"
 	"inferplan/formats/document"
+	"inferplan/formats/usage"
 	"inferplan/planner"
 	"inferplan/planner/check"
 	"inferplan/planner/explain"
@@ -128,9 +129,8 @@ func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
 		if errors.Is(err, context.Canceled) {
 			return &exitError{exitInterrupted, errors.New("interrupted before a first plan was found; nothing was written")}
 		}
-		var inf *planner.InfeasibleError
-		if errors.As(err, &inf) && p.json {
-			if e := p.printJSON(infeasibleJSON{"infeasible", inf.Error(), inf.Nearest, inf.Alternatives, inf.CutShort}); e != nil {
+		if inf, ok := errors.AsType[*planner.InfeasibleError](err); ok && p.json {
+			if e := p.PrintJSON(infeasibleJSON{"infeasible", inf.Error(), inf.Nearest, inf.Alternatives, inf.CutShort}); e != nil {
 				return e
 			}
 		}
@@ -166,7 +166,7 @@ func (o *solveOptions) showPlan(p *printer, res *planner.Result) error {
 	if p.json {
 		d := solveDocument(res)
 		d.Changes = changes
-		return p.printJSON(d)
+		return p.PrintJSON(d)
 	}
 	if err := printPlan(p, res.Plan, o.outPath); err != nil || changes == nil {
 		return err
@@ -194,10 +194,10 @@ func (o *solveOptions) savePlan(p *printer, plan *formats.Plan) error {
 	existingPath := o.outPath
 	ext := filepath.Ext(existingPath)
 	o.outPath = strings.TrimSuffix(existingPath, ext) + ".new" + ext
-	if err := p.saveDocument(o.outPath, plan, true); err != nil {
+	if err := p.SaveDocument(o.outPath, plan); err != nil {
 		return err
 	}
-	p.printNote("note: %s is there and differs, so the new plan is in %s; plan diff %[1]s %[2]s tells what moved, --force replaces", existingPath, o.outPath)
+	p.PrintNote("note: %s is there and differs, so the new plan is in %s; plan diff %[1]s %[2]s tells what moved, --force replaces", existingPath, o.outPath)
 	return nil
 }
 
@@ -246,7 +246,7 @@ func (o *solveOptions) solveOnce(ctx context.Context, p *printer) (*planner.Resu
 }
 
 func (o *solveOptions) checkFlags() error {
-	return firstError(checkRange("require-gap", o.requireGap, 0, 1), checkTypedShare("attainment", o.attainment, o.attainmentTyped), checkPositiveDuration("budget", o.budget))
+	return firstError(usage.CheckRange("require-gap", o.requireGap, 0, 1), checkTypedShare("attainment", o.attainment, o.attainmentTyped), usage.CheckPositiveDuration("budget", o.budget))
 }
 
 // checkFlagPairs refuses flags that were typed without the flag that they need.
@@ -408,7 +408,7 @@ func printPlan(p *printer, plan *formats.Plan, path string) error {
 			if i == 0 {
 				name, planned = m.Key().String(), formatRate(promised.RPS)
 				if c, ok := certified[m.Key()]; ok {
-					cert, p99, anyCertified = formatRate(c.RPS), formatMillis(c.P99US.D()), true
+					cert, p99, anyCertified = formatRate(c.RPS), document.FormatMillis(c.P99US.D()), true
 				} else {
 					cert, p99 = "-", "-"
 				}
@@ -420,7 +420,7 @@ func printPlan(p *printer, plan *formats.Plan, path string) error {
 			}
 			rows = append(rows, []string{
 				name, strings.Join(stages, " > "), fmt.Sprint(pl.Batch), strings.Join(devices, " > "), formatRate(pl.RPS),
-				planned, cert, formatMillis(pl.LatencyUS.D()), p99, formatMillis(promised.SLOUS.D()),
+				planned, cert, document.FormatMillis(pl.LatencyUS.D()), p99, document.FormatMillis(promised.SLOUS.D()),
 			})
 		}
 	}
@@ -438,7 +438,7 @@ func printPlan(p *printer, plan *formats.Plan, path string) error {
 			rows[i] = withoutCertified(rows[i])
 		}
 	}
-	if err := p.printTable("llrlrrrrrr", header, rows); err != nil {
+	if err := p.PrintTable("llrlrrrrrr", header, rows); err != nil {
 		return err
 	}
 	return printExplanation(p, plan, path)
@@ -448,7 +448,7 @@ func printPlan(p *printer, plan *formats.Plan, path string) error {
 func printExplanation(p *printer, plan *formats.Plan, path string) error {
 	p.printLines(explain.PlanLines(plan))
 	if path != toStdout {
-		p.printNote("wrote %s; next: plan simulate %s%s", path, path, atHeldRate(plan))
+		p.PrintNote("wrote %s; next: plan simulate %s%s", path, path, atHeldRate(plan))
 	}
 	return nil
 }

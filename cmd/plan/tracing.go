@@ -46,7 +46,7 @@ func (o *traceOptions) open(ctx context.Context, p *printer, log *slog.Logger) (
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
 		if err := tracer.Close(ctx); err != nil {
-			p.printNote("the last spans were not sent: %v", err)
+			p.PrintNote("the last spans were not sent: %v", err)
 		}
 	}, nil
 }

@@ -27,7 +27,7 @@ func newVersionCommand(g *globalFlags) *cobra.Command {
 // printVersion prints the versions of the program and of what it is made with.
 func printVersion(p *printer) error {
 	if p.json {
-		return p.printJSON(map[string]string{
+		return p.PrintJSON(map[string]string{
 			"version": kind.Version, "solver": highs.Version(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
 		})
 	}

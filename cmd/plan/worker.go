@@ -13,6 +13,7 @@ import (
 	"inferplan/engine/worker"
 	"inferplan/formats"
 	"inferplan/formats/document"
+	"inferplan/formats/usage"
 	"inferplan/profiler/modelinputs"
 )
 
@@ -121,7 +122,7 @@ func runWorker(cmd *cobra.Command, p *printer, o *workerOptions) error {
 	if o.device == "" {
 		return usageErrorf("--device: expected the kind of this host's devices, as the plan names it")
 	}
-	if err := firstError(checkWhole("count", o.count, 1, maxJoined), checkPositiveDuration("silence", o.silence)); err != nil {
+	if err := firstError(usage.CheckWhole("count", o.count, 1, maxJoined), usage.CheckPositiveDuration("silence", o.silence)); err != nil {
 		return err
 	}
 	if !isHostPort(o.join) {

@@ -1,6 +1,7 @@
 package certainty
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -34,9 +35,7 @@ func Names() []string {
 // ByName returns the score of certainty (how sure a classifier is of an answer) with a name. The empty name means
 // Default.
 func ByName(name string) (Func, error) {
-	if name == "" {
-		name = Default
-	}
+	name = cmp.Or(name, Default)
 	for i := range funcs {
 		if funcs[i].name == name {
 			return funcs[i].f, nil

@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -114,9 +115,7 @@ func Read(name string, data []byte, o Options) (*Model, error) { return readMode
 // readModel reads a model from bytes, for Open and Read. folder holds its files of weights, and is empty if there
 // are none. Errors use name for the model.
 func readModel(name string, data []byte, folder string, o Options) (*Model, error) {
-	if o.Name == "" {
-		o.Name = name
-	}
+	o.Name = cmp.Or(o.Name, name)
 	m, err := parseModel(data, folder, o)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)

@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -22,9 +23,7 @@ type builder struct {
 
 // newBuilder returns an empty graph whose weights will come from the seed. Seed 0 means 1.
 func newBuilder(seed uint64) *builder {
-	if seed == 0 {
-		seed = 1
-	}
+	seed = cmp.Or(seed, 1)
 	return &builder{g: &onnxpb.Graph{}, weights: map[string]*seededWeight{}, seed: seed}
 }
 

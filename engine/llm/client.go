@@ -194,8 +194,7 @@ func (c *Client) connectionError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	var u *url.Error
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err // the caller names the address itself
 	}
 	return &Error{Kind: ErrGone, Text: err.Error()}

@@ -161,9 +161,7 @@ type stream struct {
 // pieces are the tokens.
 func (s *stream) finished() *Answer {
 	s.answer.Text = s.text.String()
-	if s.answer.Usage.OutputTokens == 0 {
-		s.answer.Usage.OutputTokens = s.count
-	}
+	s.answer.Usage.OutputTokens = cmp.Or(s.answer.Usage.OutputTokens, s.count)
 	return &s.answer
 }
 
@@ -185,9 +183,7 @@ func (s *stream) readEvents(in *eventReader) error {
 		case string(data) == "[DONE]" && s.answer.Finish == "" && s.answer.FirstTokenTime == 0:
 			return &Error{Kind: ErrBroken, Text: "the stream has neither text nor a reason why it ended"}
 		case string(data) == "[DONE]":
-			if s.answer.Finish == "" {
-				s.answer.Finish = "stop"
-			}
+			s.answer.Finish = cmp.Or(s.answer.Finish, "stop")
 			return nil
 		}
 		if err := s.addEvent(data); err != nil {
@@ -279,9 +275,7 @@ func (s *stream) passEvent(elapsed time.Duration, data []byte, c *chunk, tokenCo
 // passToken adds a piece to the answer, with its time, and passes it to the caller's function.
 func (s *stream) passToken(t Token) error {
 	s.text.WriteString(t.Text)
-	if s.answer.FirstTokenTime == 0 {
-		s.answer.FirstTokenTime = t.Elapsed
-	}
+	s.answer.FirstTokenTime = cmp.Or(s.answer.FirstTokenTime, t.Elapsed)
 	s.answer.LastTokenTime = t.Elapsed
 	if s.onToken == nil {
 		return nil

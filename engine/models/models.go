@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -157,9 +158,7 @@ type Options struct {
 // Open reads a model of the catalogue. Weights are made when a slice is
 // written, so that even VGG-19 opens at once.
 func Open(name string, o Options) (*graph.Model, error) {
-	if o.Seed == 0 {
-		o.Seed = DefaultSeed
-	}
+	o.Seed = cmp.Or(o.Seed, DefaultSeed)
 	i := slices.IndexFunc(catalogue, func(e entry) bool { return e.name == name })
 	if i < 0 {
 		return nil, fmt.Errorf("model %q is not in the catalogue: it has %s", name, strings.Join(Names(), ", "))

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,10 +108,7 @@ func (w *swapper) keepStage(ctx context.Context, p []byte) (*KeptStage, error) {
 // model's size, or 0 if it does not fit. If the submodel has no bytes, as in the replay engine, only the memory is
 // reserved.
 func storeModel(fd int, sub *engine.Submodel, freeBytes int64) (int64, error) {
-	size := int64(len(sub.ONNX))
-	if size == 0 {
-		size = sub.WeightBytes
-	}
+	size := cmp.Or(int64(len(sub.ONNX)), sub.WeightBytes)
 	if fd < 0 || size == 0 || size > freeBytes {
 		return 0, nil
 	}

@@ -1,6 +1,7 @@
 package calls
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -60,20 +61,10 @@ type Limits struct {
 // defaults in place of zeros: open requests in all and for each client, bytes of a message, time until an idle request
 // expires, and the longest wait for a result.
 func (l Limits) withDefaults() Limits {
-	if l.MaxRequests == 0 {
-		l.MaxRequests = 1024
-	}
-	if l.MaxPerClient == 0 {
-		l.MaxPerClient = 256
-	}
-	if l.MaxBodyBytes == 0 {
-		l.MaxBodyBytes = 64 << 20
-	}
-	if l.IdleTimeout == 0 {
-		l.IdleTimeout = time.Minute
-	}
-	if l.MaxWait == 0 {
-		l.MaxWait = 30 * time.Second
-	}
+	l.MaxRequests = cmp.Or(l.MaxRequests, 1024)
+	l.MaxPerClient = cmp.Or(l.MaxPerClient, 256)
+	l.MaxBodyBytes = cmp.Or(l.MaxBodyBytes, 64<<20)
+	l.IdleTimeout = cmp.Or(l.IdleTimeout, time.Minute)
+	l.MaxWait = cmp.Or(l.MaxWait, 30*time.Second)
 	return l
 }

@@ -52,8 +52,7 @@ func (f *Front) admit(holder *httplimit.Holder, r *Request) error {
 	if err == nil {
 		return nil
 	}
-	var refusal *Refusal
-	if errors.As(err, &refusal) && refusal.RetryAfter == 0 {
+	if refusal, ok := errors.AsType[*Refusal](err); ok && refusal.RetryAfter == 0 {
 		return &Refusal{Reason: refusal.Reason, Msg: refusal.Msg, RetryAfter: retryAfter}
 	}
 	return err

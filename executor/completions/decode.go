@@ -2,6 +2,7 @@ package completions
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
@@ -110,9 +111,7 @@ func parseCompletion(body []byte, chat bool) (*parsedRequest, *httplimit.Error) 
 	for _, f := range list {
 		frontEndOnly, err := parsed.readField(f)
 		if err != nil {
-			if err.Field == "" {
-				err.Field = f.name
-			}
+			err.Field = cmp.Or(err.Field, f.name)
 			return nil, err
 		}
 		if !frontEndOnly {

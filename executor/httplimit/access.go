@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"net/http"
 	"time"
 )
@@ -17,9 +18,7 @@ func (a *countedWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
 func (a *countedWriter) WriteHeader(status int) {
-	if a.status == 0 {
-		a.status = status
-	}
+	a.status = cmp.Or(a.status, status)
 	a.ResponseWriter.WriteHeader(status)
 }
 
@@ -32,9 +31,7 @@ func (a *countedWriter) Write(p []byte) (int, error) {
 
 // logHTTPAccess writes a request over HTTP to the log of accesses.
 func (d *Door) logHTTPAccess(r *http.Request, a *countedWriter, began time.Time) {
-	if a.status == 0 {
-		a.status = http.StatusOK
-	}
+	a.status = cmp.Or(a.status, http.StatusOK)
 	holder := AnyClient
 	if h, err := d.Keys.Find(r.Header.Get("Authorization")); err == nil {
 		holder = h

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -50,9 +51,7 @@ const (
 
 // NewBudget returns a budget of limit bytes, or DefaultMemory if limit is 0.
 func NewBudget(limit int64, log *slog.Logger) *Budget {
-	if limit == 0 {
-		limit = DefaultMemory
-	}
+	limit = cmp.Or(limit, DefaultMemory)
 	b := &Budget{limit: limit, Patience: defaultPatience, log: log, bytesByClient: map[string]int64{}}
 	b.ring.prev, b.ring.next = &b.ring, &b.ring
 	return b

@@ -3,6 +3,7 @@ package httplimit
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
@@ -125,9 +126,7 @@ func NewKeyring(keys ...Key) (*Keyring, error) {
 			open[key.Name] = h.openRequests
 		}
 		if h.RPS > 0 {
-			if h.Burst == 0 {
-				h.Burst = max(1, int(h.RPS))
-			}
+			h.Burst = cmp.Or(h.Burst, max(1, int(h.RPS)))
 			h.limiter = rate.NewLimiter(rate.Limit(h.RPS), h.Burst)
 		}
 		k.hashes, k.holders = append(k.hashes, sha256.Sum256([]byte(key.Token))), append(k.holders, h)

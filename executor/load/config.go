@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -147,14 +148,8 @@ func (c *Config) normalise() (*url.URL, error) {
 	}
 
 	// Set defaults.
-	if c.Variants == 0 {
-		c.Variants = 4
-	}
-	if c.MaxInFlight == 0 {
-		c.MaxInFlight = 2048
-	}
-	if c.Grace == 0 {
-		c.Grace = 10 * time.Second
-	}
+	c.Variants = cmp.Or(c.Variants, 4)
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, 2048)
+	c.Grace = cmp.Or(c.Grace, 10*time.Second)
 	return u, nil
 }

@@ -246,11 +246,11 @@ func TestOutcomesAreCountedOnceEach(t *testing.T) {
 			f := newFake(t, func(_ context.Context, r *oip.Request) (*oip.Response, error) {
 				switch n.Add(1) % 5 {
 				case 0:
-					return nil, oip.Dropped("queue_full", "the queue is full")
+					return nil, httplimit.Dropped("queue_full", "the queue is full")
 				case 1:
 					return nil, context.DeadlineExceeded
 				case 2:
-					return nil, oip.Unavailable("worker_lost", "no worker")
+					return nil, httplimit.Unavailable("worker_lost", "no worker")
 				case 3:
 					return nil, errors.New("broken")
 				}

@@ -153,11 +153,11 @@ func TestDecodingStopsWhenTheClientIsGone(t *testing.T) {
 	text := []byte(`{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[1` + strings.Repeat(",1", 4<<20) + `]}]}`)
 	d := decoder{Cursor: jsonscan.Cursor{B: text, Progress: jsonscan.Progress{Ctx: gone}}, model: m, newShape: (&Request{}).shape}
 	err := d.Object(func([]byte) *Error { _, err := d.tensors("inputs", nil); return err })
-	if err == nil || err.Code != CodeCancelled || d.I > 4*jsonscan.CheckInterval {
+	if err == nil || err.Code != httplimit.CodeCancelled || d.I > 4*jsonscan.CheckInterval {
 		t.Errorf("JSON: %v after %d bytes", err, d.I)
 	}
 	for _, b := range [][]byte{bytes.Repeat([]byte{15<<3 | 2, 0}, 2*jsonscan.CheckInterval), repeatedContents(4 * jsonscan.CheckInterval / 44)} {
-		if err := unmarshalRequest(gone, b, &Request{}, func(string) *ModelInfo { return m }); err == nil || err.Code != CodeCancelled {
+		if err := unmarshalRequest(gone, b, &Request{}, func(string) *ModelInfo { return m }); err == nil || err.Code != httplimit.CodeCancelled {
 			t.Errorf("protobuf: %v", err)
 		}
 	}

@@ -1,6 +1,7 @@
 package oip
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime/debug"
@@ -71,12 +72,12 @@ func (c *core) call(ctx context.Context, r *Request) (resp *Response, err error)
 	defer func() {
 		if p := recover(); p != nil {
 			c.opt.Door.Log.Error("panic in an inference", "model", r.Model, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			resp, err = nil, Internal(nil, "internal error while running model %q", r.Model)
+			resp, err = nil, httplimit.Internal(nil, "internal error while running model %q", r.Model)
 		}
 	}()
 	resp, err = c.backend.Infer(ctx, r)
 	if resp == nil && err == nil {
-		err = Internal(nil, "model %q returned neither outputs nor an error", r.Model)
+		err = httplimit.Internal(nil, "model %q returned neither outputs nor an error", r.Model)
 	}
 	return resp, err
 }
@@ -85,9 +86,7 @@ func (c *core) call(ctx context.Context, r *Request) (resp *Response, err error)
 // checks that their bytes fit their shapes. A partial response may lack outputs.
 func (c *core) completeResponse(m *ModelInfo, r *Request, resp *Response) *Error {
 	resp.ID = r.ID
-	if resp.Model == "" {
-		resp.Model = r.Model
-	}
+	resp.Model = cmp.Or(resp.Model, r.Model)
 	if resp.Version == "" {
 		if resp.Version = r.Version; resp.Version == "" {
 			resp.Version = m.Versions[len(m.Versions)-1]
@@ -103,7 +102,7 @@ func (c *core) completeResponse(m *ModelInfo, r *Request, resp *Response) *Error
 				continue
 			}
 			if j < 0 {
-				return Internal(nil, "model %q did not return output %q", r.Model, r.Outputs[i].Name)
+				return httplimit.Internal(nil, "model %q did not return output %q", r.Model, r.Outputs[i].Name)
 			}
 			requested = append(requested, resp.Outputs[j])
 		}
@@ -111,7 +110,7 @@ func (c *core) completeResponse(m *ModelInfo, r *Request, resp *Response) *Error
 	}
 	for i := range resp.Outputs {
 		if err := checkData(&resp.Outputs[i]); err != nil {
-			return Internal(err, "model %q returned a faulty output %q:%s: %s", r.Model, resp.Outputs[i].Name, err.Field, err.Msg)
+			return httplimit.Internal(err, "model %q returned a faulty output %q:%s: %s", r.Model, resp.Outputs[i].Name, err.Field, err.Msg)
 		}
 	}
 	return nil
@@ -167,9 +166,9 @@ func (r *Request) classHeader(values []string) *Error {
 	case len(values) == 0:
 		return nil
 	case len(values) > 1:
-		return Invalid(HeaderClass, "given %d times", len(values))
+		return httplimit.Invalid(HeaderClass, "given %d times", len(values))
 	}
 	return r.setClass(HeaderClass, values[0])
 }
 
-var errDraining = Unavailable("draining", "the server is shutting down")
+var errDraining = httplimit.Unavailable("draining", "the server is shutting down")

@@ -55,7 +55,7 @@ func ReadSample(text []byte, dt Datatype, size int) ([]byte, *Error) {
 		err = d.CheckEnd()
 	}
 	if err == nil && len(data) != size {
-		err = Invalid("", "found %d elements, expected %d of %s", len(data)/dt.Size(), size/dt.Size(), dt)
+		err = httplimit.Invalid("", "found %d elements, expected %d of %s", len(data)/dt.Size(), size/dt.Size(), dt)
 	}
 	return data, err
 }
@@ -65,18 +65,18 @@ func ReadSample(text []byte, dt Datatype, size int) ([]byte, *Error) {
 func (d *decoder) sample(dt Datatype, data []byte, depth int) ([]byte, *Error) {
 	if d.Peek() != '[' {
 		if len(data)+dt.Size() > cap(data) {
-			return data, Invalid("", "found more than %d elements", cap(data)/dt.Size())
+			return data, httplimit.Invalid("", "found more than %d elements", cap(data)/dt.Size())
 		}
 		start := d.I
 		extended, err := d.element(dt, data)
 		if err != nil {
 			d.I = start
-			return data, Invalid("", "found %s, expected a number that %s holds", d.nextText(), dt)
+			return data, httplimit.Invalid("", "found %s, expected a number that %s holds", d.nextText(), dt)
 		}
 		return extended, nil
 	}
 	if depth == maxRank {
-		return data, Invalid("", "found lists nested deeper than %d", maxRank)
+		return data, httplimit.Invalid("", "found lists nested deeper than %d", maxRank)
 	}
 	err := d.Array(func(int) (err *Error) {
 		data, err = d.sample(dt, data, depth+1)

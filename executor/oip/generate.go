@@ -84,9 +84,9 @@ func (s *HTTPServer) generate(w http.ResponseWriter, r *http.Request, model, ver
 	return s.withRequest(w, r, model, version, holder, func(m *ModelInfo, req *Request, jsonLength int64) *Error {
 		switch input, _ := m.textTensors(); {
 		case input == nil:
-			return NotFound("model %q does not take a text and return one; ask it by …/infer", httplimit.Clip(model))
+			return httplimit.NotFound("model %q does not take a text and return one; ask it by …/infer", httplimit.Clip(model))
 		case jsonLength >= 0:
-			return Invalid(HeaderJSONLength, "found %d, expected a body of JSON alone", jsonLength)
+			return httplimit.Invalid(HeaderJSONLength, "found %d, expected a body of JSON alone", jsonLength)
 		}
 		if err := decodeGenerate(r.Context(), req.body.B, m, req); err != nil {
 			return err
@@ -133,13 +133,13 @@ func decodeGenerate(ctx context.Context, body []byte, m *ModelInfo, req *Request
 	size := int(input.Shape[1])
 	switch {
 	case !seenFields.contains(1) || text == "":
-		return Invalid("text_input", "found nothing, expected a text")
+		return httplimit.Invalid("text_input", "found nothing, expected a text")
 	case len(text) > size:
-		return Invalid("text_input", "found %d bytes, expected at most %d", len(text), size)
+		return httplimit.Invalid("text_input", "found %d bytes, expected at most %d", len(text), size)
 	case strings.IndexByte(text, 0) >= 0:
-		return Invalid("text_input", "found a zero byte, which ends a text")
+		return httplimit.Invalid("text_input", "found a zero byte, which ends a text")
 	case req.binaryDefault:
-		return Invalid("parameters.binary_data_output", "found true, expected nothing: the answer is a text")
+		return httplimit.Invalid("parameters.binary_data_output", "found true, expected nothing: the answer is a text")
 	}
 
 	// Make the input and name the output.
@@ -196,7 +196,7 @@ func (s *HTTPServer) generateStream(w http.ResponseWriter, r *http.Request, m *M
 			}
 		case end := <-done:
 			if end.err == nil && !req.Text.Add(0, end.answer.Text) {
-				end.err = Internal(nil, "the answer differs from the pieces that were sent")
+				end.err = httplimit.Internal(nil, "the answer differs from the pieces that were sent")
 			}
 			if end.err != nil {
 				if !events.HasBegun() {
@@ -218,7 +218,7 @@ func (s *HTTPServer) runGenerate(ctx context.Context, m *ModelInfo, req *Request
 	defer func() {
 		if p := recover(); p != nil {
 			s.core.opt.Door.Log.Error("panic in an inference", "model", req.Model, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			out = generateResult{err: Internal(nil, "internal error while running model %q", req.Model)}
+			out = generateResult{err: httplimit.Internal(nil, "internal error while running model %q", req.Model)}
 		}
 	}()
 	resp, err := s.core.infer(ctx, m, req, holder)

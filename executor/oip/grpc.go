@@ -138,7 +138,7 @@ func parseMessage(msg any, read func(any) error) error {
 	if err := read(&a); err != nil || a.err == nil {
 		return err
 	}
-	return toStatus(Invalid("message", "%v", a.err))
+	return toStatus(httplimit.Invalid("message", "%v", a.err))
 }
 
 // parsingStream is a stream that answers INVALID_ARGUMENT to messages that cannot be parsed.
@@ -231,7 +231,7 @@ func (s *GRPCServer) logAccess(ctx context.Context, method string, err *error, b
 func (s *GRPCServer) recoverPanic(method string, err *error) {
 	if p := recover(); p != nil {
 		s.core.opt.Door.Log.Error("panic in a gRPC handler", "method", method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-		*err = toStatus(Internal(nil, "internal error"))
+		*err = toStatus(httplimit.Internal(nil, "internal error"))
 	}
 }
 
@@ -378,7 +378,7 @@ func (s *GRPCServer) RepositoryIndex(_ context.Context, in *oippb.RepositoryInde
 func (s *GRPCServer) ModelInfer(ctx context.Context, in *oippb.ModelInferRequest) (*oippb.ModelInferResponse, error) {
 	wire, err := proto.Marshal(in)
 	if err != nil {
-		return nil, toStatus(Internal(err, "encoding the request: %v", err))
+		return nil, toStatus(httplimit.Internal(err, "encoding the request: %v", err))
 	}
 	call := &inferCall{core: &s.core, ctx: ctx, req: Request{Received: time.Now(), body: httplimit.NewBuffer(0)}}
 	call.err = unmarshalRequest(ctx, wire, &call.req, s.core.backend.Models().lookup)
@@ -390,7 +390,7 @@ func (s *GRPCServer) ModelInfer(ctx context.Context, in *oippb.ModelInferRequest
 	defer inferred.release()
 	out := &oippb.ModelInferResponse{}
 	if err := proto.Unmarshal(marshalResponse(nil, inferred.resp), out); err != nil {
-		return nil, toStatus(Internal(err, "decoding the response: %v", err))
+		return nil, toStatus(httplimit.Internal(err, "decoding the response: %v", err))
 	}
 	return out, nil
 }

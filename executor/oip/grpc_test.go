@@ -166,8 +166,8 @@ func TestGRPCErrorsCarryCodeReasonAndField(t *testing.T) {
 			r.RawInputContents = nil
 		}), nil, codes.ResourceExhausted, `3 tensors, at most 2`},
 		{"message size", with(func(r *oippb.ModelInferRequest) { r.RawInputContents[0] = make([]byte, 1<<17) }), nil, codes.ResourceExhausted, `larger than max`},
-		{"drop", goodPB(), Dropped("queue_full", "full"), codes.ResourceExhausted, "full"},
-		{"unavailable", goodPB(), Unavailable("draining", "going"), codes.Unavailable, "going"},
+		{"drop", goodPB(), httplimit.Dropped("queue_full", "full"), codes.ResourceExhausted, "full"},
+		{"unavailable", goodPB(), httplimit.Unavailable("draining", "going"), codes.Unavailable, "going"},
 		{"deadline", goodPB(), context.DeadlineExceeded, codes.DeadlineExceeded, "deadline"},
 		{"internal", goodPB(), errors.New("disk"), codes.Internal, "disk"},
 	} {
@@ -182,7 +182,9 @@ func TestGRPCErrorsCarryCodeReasonAndField(t *testing.T) {
 			}
 		})
 	}
-	f.infer = func(context.Context, *Request) (*Response, error) { return nil, Dropped("queue_full", "full") }
+	f.infer = func(context.Context, *Request) (*Response, error) {
+		return nil, httplimit.Dropped("queue_full", "full")
+	}
 	_, err := c.ModelInfer(t.Context(), goodPB())
 	info, _ := status.Convert(err).Details()[0].(*errdetails.ErrorInfo)
 	if info.GetReason() != "queue_full" || info.GetDomain() != ErrorDomain {

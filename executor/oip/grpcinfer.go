@@ -142,7 +142,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	}
 	req := &call.req
 	if req.body != nil {
-		call.err = Invalid("message", "a second one in a call that takes one")
+		call.err = httplimit.Invalid("message", "a second one in a call that takes one")
 		return nil
 	}
 	// The message is in memory in pieces, and from here on also in one piece.

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"inferplan/engine"
+	"inferplan/executor/httplimit"
+	"inferplan/executor/jsonscan"
 )
 
 func TestFastFloatIsExact(t *testing.T) {
@@ -58,9 +60,8 @@ func TestHalfRoundTrip(t *testing.T) {
 		if f != f {
 			continue
 		}
-		got, ok := toHalf(float64(f))
-		if got != uint16(h) || !ok && !math.IsInf(float64(f), 0) {
-			t.Fatalf("%#04x is %v, which came back as %#04x, %v", h, f, got, ok)
+		if got := engine.ToFP16(float64(f)); got != uint16(h) {
+			t.Fatalf("%#04x is %v, which came back as %#04x", h, f, got)
 		}
 	}
 	for _, tc := range []struct {
@@ -72,8 +73,13 @@ func TestHalfRoundTrip(t *testing.T) {
 		{65504, 0x7BFF, true}, {65519.99, 0x7BFF, true}, {65520, 0x7C00, false}, {-1e9, 0xFC00, false},
 		{0x1p-24, 1, true}, {0x1p-25, 0, true}, {0x1.8p-25, 1, true}, {0x1p-26, 0, true}, {5e-324, 0, true},
 	} {
-		if got, ok := toHalf(tc.v); got != tc.want || ok != tc.ok {
-			t.Errorf("%v: got %#04x %v, want %#04x %v", tc.v, got, ok, tc.want, tc.ok)
+		if got := engine.ToFP16(tc.v); got != tc.want {
+			t.Errorf("%v: got %#04x, want %#04x", tc.v, got, tc.want)
+		}
+		text := strconv.AppendFloat(nil, tc.v, 'g', -1, 64)
+		d := decoder{Cursor: jsonscan.Cursor{B: append(text, ',')}}
+		if _, err := d.element(FP16, nil); (err == nil) != tc.ok {
+			t.Errorf("%v as JSON: %v, accepted should be %v", tc.v, err, tc.ok)
 		}
 	}
 }
@@ -95,7 +101,7 @@ func FuzzDecodeRequestJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		r := &Request{}
 		if err := decodeRequest(context.Background(), text, nil, m, r); err != nil {
-			if err.Error() == "" || err.Code != CodeInvalid {
+			if err.Error() == "" || err.Code != httplimit.CodeInvalid {
 				t.Fatalf("error %#v", err)
 			}
 			return

@@ -55,7 +55,7 @@ func decodeRequest(ctx context.Context, text, tail []byte, m *ModelInfo, r *Requ
 		return err
 	}
 	if !seenFields.contains(4) {
-		return Invalid("inputs", "missing")
+		return httplimit.Invalid("inputs", "missing")
 	}
 	// The parameter binary_data_output may come after the outputs.
 	for i := range r.Outputs {
@@ -126,14 +126,14 @@ type decoder struct {
 
 // unknownField returns the error for a member that is not known.
 func unknownField(prefix string, key []byte, knownNames string) *Error {
-	return Invalid(prefix+httplimit.Clip(string(key)), "unknown field; known: %s", knownNames)
+	return httplimit.Invalid(prefix+httplimit.Clip(string(key)), "unknown field; known: %s", knownNames)
 }
 
 // readOnce reads the value of an object's member by readValue and notes the member's number i in seenFields. It
 // returns an error if the member was read before. field is the member's path, for errors.
 func (d *decoder) readOnce(seenFields *fieldSet, i int, field string, readValue func() *Error) *Error {
 	if seenFields.contains(i) {
-		return Invalid(field, "given twice")
+		return httplimit.Invalid(field, "given twice")
 	}
 	*seenFields |= 1 << i
 	err := readValue()
@@ -168,7 +168,7 @@ func (d *decoder) text() (string, *Error) {
 func (d *decoder) requireSame(field, expected string) *Error {
 	s, err := d.Str()
 	if err == nil && expected != "" && string(s) != expected {
-		return Invalid(field, "the body says %q, the address %q", httplimit.Clip(string(s)), expected)
+		return httplimit.Invalid(field, "the body says %q, the address %q", httplimit.Clip(string(s)), expected)
 	}
 	return err
 }
@@ -186,7 +186,7 @@ func (d *decoder) params(field string, set func(name []byte, v Param) *Error) *E
 	return d.Object(func(name []byte) *Error {
 		_, repeated := furtherNames[string(name)]
 		if repeated || slices.ContainsFunc(names, func(n []byte) bool { return bytes.Equal(n, name) }) {
-			return Invalid(field+"."+httplimit.Clip(string(name)), "given twice")
+			return httplimit.Invalid(field+"."+httplimit.Clip(string(name)), "given twice")
 		}
 		switch {
 		case len(names) < len(nameBuf):
@@ -223,25 +223,25 @@ func (r *Request) setParam(name string, v Param) *Error {
 	case "timeout":
 		micros, ok := paramInt(v)
 		if !ok || micros > math.MaxInt64/int64(time.Microsecond) {
-			return Invalid("parameters.timeout", "got %s, expected microseconds as a non-negative integer", httplimit.Clip(fmt.Sprint(v)))
+			return httplimit.Invalid("parameters.timeout", "got %s, expected microseconds as a non-negative integer", httplimit.Clip(fmt.Sprint(v)))
 		}
 		r.Timeout = time.Duration(micros) * time.Microsecond
 	case "priority":
 		p, ok := paramInt(v)
 		if !ok {
-			return Invalid("parameters.priority", "got %s, expected a non-negative integer", httplimit.Clip(fmt.Sprint(v)))
+			return httplimit.Invalid("parameters.priority", "got %s, expected a non-negative integer", httplimit.Clip(fmt.Sprint(v)))
 		}
 		r.Priority = uint64(p)
 	case "binary_data_output":
 		b, ok := v.(bool)
 		if !ok {
-			return Invalid("parameters.binary_data_output", "got %s, expected a boolean", httplimit.Clip(fmt.Sprint(v)))
+			return httplimit.Invalid("parameters.binary_data_output", "got %s, expected a boolean", httplimit.Clip(fmt.Sprint(v)))
 		}
 		r.binaryDefault = b
 	case "class":
 		c, ok := v.(string)
 		if !ok {
-			return Invalid("parameters.class", "got %s, expected the name of an SLO class", httplimit.Clip(fmt.Sprint(v)))
+			return httplimit.Invalid("parameters.class", "got %s, expected the name of an SLO class", httplimit.Clip(fmt.Sprint(v)))
 		}
 		return r.setClass("parameters.class", c)
 	default:
@@ -258,7 +258,7 @@ func (r *Request) setParam(name string, v Param) *Error {
 // setClass sets the SLO class of a request from a parameter or a header. If both name one, they must agree.
 func (r *Request) setClass(field, class string) *Error {
 	if r.Class != "" && class != "" && class != r.Class {
-		return Invalid(field, "got %q, and %q elsewhere: parameter and %s must agree", httplimit.Clip(class), httplimit.Clip(r.Class), HeaderClass)
+		return httplimit.Invalid(field, "got %q, and %q elsewhere: parameter and %s must agree", httplimit.Clip(class), httplimit.Clip(r.Class), HeaderClass)
 	}
 	if class != "" {
 		r.Class = class
@@ -304,7 +304,7 @@ func (d *decoder) outputRequests(r *Request) *Error {
 						if string(name) == "binary_data" {
 							b, ok := v.(bool)
 							if !ok {
-								return Invalid(".parameters.binary_data", "got %s, expected a boolean", httplimit.Clip(fmt.Sprint(v)))
+								return httplimit.Invalid(".parameters.binary_data", "got %s, expected a boolean", httplimit.Clip(fmt.Sprint(v)))
 							}
 							o.Binary, explicit = b, true
 							return nil
@@ -316,7 +316,7 @@ func (d *decoder) outputRequests(r *Request) *Error {
 			return unknownField(".", key, "name, parameters")
 		})
 		if err == nil && !seenFields.contains(0) {
-			err = Invalid(".name", "missing")
+			err = httplimit.Invalid(".name", "missing")
 		}
 		if err != nil {
 			return prefixField(fmt.Sprintf("[%d]", i), err)
@@ -332,9 +332,9 @@ func (d *decoder) outputRequests(r *Request) *Error {
 func outputParam(name string) *Error {
 	switch name {
 	case "classification":
-		return Invalid(".parameters.classification", "the classification extension is not offered")
+		return httplimit.Invalid(".parameters.classification", "the classification extension is not offered")
 	case "shared_memory_region", "shared_memory_byte_size", "shared_memory_offset":
-		return Invalid(".parameters."+name, "the shared-memory extensions are not offered")
+		return httplimit.Invalid(".parameters."+name, "the shared-memory extensions are not offered")
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"inferplan/engine"
+	"inferplan/executor/httplimit"
 	"inferplan/formats/jsontext"
 )
 
@@ -157,7 +158,7 @@ func (e *encoder) params(params map[string]Param) {
 // fail sets the error of an answer that must not occur.
 func (e *encoder) fail(format string, args ...any) {
 	if e.err == nil {
-		e.err = &Error{Code: CodeInternal, Reason: "internal", Msg: fmt.Sprintf(format, args...)}
+		e.err = &Error{Code: httplimit.CodeInternal, Reason: "internal", Msg: fmt.Sprintf(format, args...)}
 	}
 }
 
@@ -165,7 +166,7 @@ func (e *encoder) fail(format string, args ...any) {
 // data.
 func (e *encoder) failNotJSON(format string, args ...any) {
 	if e.err == nil {
-		e.err = &Error{Code: CodeInvalid, Reason: "not_json", Field: "outputs", Msg: fmt.Sprintf(format, args...)}
+		e.err = &Error{Code: httplimit.CodeInvalid, Reason: "not_json", Field: "outputs", Msg: fmt.Sprintf(format, args...)}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strconv"
 
+	"inferplan/engine"
 	"inferplan/executor/httplimit"
 	"inferplan/executor/jsonscan"
 )
@@ -47,7 +48,7 @@ func (d *decoder) tensor(t *Tensor) *Error {
 				}
 				var ok bool
 				if t.Datatype, ok = parseDatatype(s); !ok {
-					return Invalid(".datatype", "unknown datatype %q", httplimit.Clip(string(s)))
+					return httplimit.Invalid(".datatype", "unknown datatype %q", httplimit.Clip(string(s)))
 				}
 				return nil
 			})
@@ -71,21 +72,21 @@ func (d *decoder) tensor(t *Tensor) *Error {
 	case err != nil:
 		return err
 	case !seenFields.contains(0):
-		return Invalid(".name", "missing")
+		return httplimit.Invalid(".name", "missing")
 	case !seenFields.contains(1):
-		return Invalid(".shape", "missing")
+		return httplimit.Invalid(".shape", "missing")
 	case !seenFields.contains(2):
-		return Invalid(".datatype", "missing")
+		return httplimit.Invalid(".datatype", "missing")
 	case seenFields.contains(4) && size >= 0:
-		return Invalid(".data", "given together with parameters.binary_data_size")
+		return httplimit.Invalid(".data", "given together with parameters.binary_data_size")
 	case size >= 0:
 		if size > int64(len(d.tail)-d.tailUsed) {
-			return Invalid(".parameters.binary_data_size", "%d bytes, but %d are left in the body behind the JSON", size, len(d.tail)-d.tailUsed)
+			return httplimit.Invalid(".parameters.binary_data_size", "%d bytes, but %d are left in the body behind the JSON", size, len(d.tail)-d.tailUsed)
 		}
 		t.Data = d.tail[d.tailUsed : d.tailUsed+int(size) : d.tailUsed+int(size)]
 		d.tailUsed += int(size)
 	case !seenFields.contains(4):
-		return Invalid(".data", "missing, and no parameters.binary_data_size")
+		return httplimit.Invalid(".data", "missing, and no parameters.binary_data_size")
 	case dataStart >= 0:
 		end := d.I
 		d.I = dataStart
@@ -111,12 +112,12 @@ func (d *decoder) tensorParams(size *int64) *Error {
 			return outputParam(name)
 		}
 		if sizeSeen {
-			return Invalid(".parameters.binary_data_size", "given twice")
+			return httplimit.Invalid(".parameters.binary_data_size", "given twice")
 		}
 		sizeSeen = true
 		n, err := d.Integer()
 		if err == nil && n < 0 {
-			err = Invalid("", "got %d, expected a size in bytes", n)
+			err = httplimit.Invalid("", "got %d, expected a size in bytes", n)
 		}
 		*size = n
 		return prefixField(".parameters.binary_data_size", err)
@@ -132,10 +133,10 @@ func (d *decoder) shape(t *Tensor) *Error {
 			return err
 		}
 		if v < 0 {
-			return Invalid("", "dimension %d is negative", v)
+			return httplimit.Invalid("", "dimension %d is negative", v)
 		}
 		if len(dims) == maxRank {
-			return Invalid("", "more than %d dimensions", maxRank)
+			return httplimit.Invalid("", "more than %d dimensions", maxRank)
 		}
 		dims = append(dims, v)
 		return nil
@@ -154,7 +155,7 @@ func (d *decoder) checkEnd(list string, ts []Tensor) *Error {
 		return prefixField("body", err)
 	}
 	if d.tailUsed != len(d.tail) {
-		return Invalid("body", "%d bytes of binary data behind the JSON, the %s account for %d", len(d.tail), list, d.tailUsed)
+		return httplimit.Invalid("body", "%d bytes of binary data behind the JSON, the %s account for %d", len(d.tail), list, d.tailUsed)
 	}
 	return nil
 }
@@ -164,10 +165,10 @@ func (d *decoder) checkEnd(list string, ts []Tensor) *Error {
 func (d *decoder) data(t *Tensor) *Error {
 	n, ok := elementCount(t.Shape)
 	if !ok {
-		return Invalid(".shape", "%v is not a shape that fits in memory", t.Shape)
+		return httplimit.Invalid(".shape", "%v is not a shape that fits in memory", t.Shape)
 	}
 	if t.Datatype == BF16 {
-		return Invalid("", "BF16 travels as binary data only")
+		return httplimit.Invalid("", "BF16 travels as binary data only")
 	}
 	// Make room for all elements. An element and its comma take at least two bytes of text, so a shape alone cannot make the server allocate.
 	if limit := int64(len(d.B)-d.I)/2 + 1; n <= limit {
@@ -191,7 +192,7 @@ func (d *decoder) data(t *Tensor) *Error {
 	}
 	count, err := d.flatData(t)
 	if err == nil && count != n {
-		err = Invalid("", "got %d elements, shape %v has %d", count, t.Shape, n)
+		err = httplimit.Invalid("", "got %d elements, shape %v has %d", count, t.Shape, n)
 	}
 	return err
 }
@@ -210,7 +211,7 @@ func (d *decoder) nestedData(t *Tensor, shape []int64) *Error {
 		err = d.Array(func(int) *Error { count++; return d.nestedData(t, shape[1:]) })
 	}
 	if err == nil && (len(shape) == 0 || count != shape[0]) {
-		err = Invalid("", "an array of %d elements where shape %v wants another count; flat data is taken too", count, t.Shape)
+		err = httplimit.Invalid("", "an array of %d elements where shape %v wants another count; flat data is taken too", count, t.Shape)
 	}
 	return err
 }
@@ -313,11 +314,10 @@ func (d *decoder) element(dt Datatype, data []byte) ([]byte, *Error) {
 	case FP16:
 		var v float64
 		v, parseErr = parseFloat(text, 64)
-		h, ok := toHalf(v)
-		if !ok {
+		if math.Abs(v) >= 65520 { // rounds to infinity
 			parseErr = strconv.ErrRange
 		}
-		data = binary.LittleEndian.AppendUint16(data, h)
+		data = binary.LittleEndian.AppendUint16(data, engine.ToFP16(v))
 	case Int8, Int16, Int32, Int64:
 		var v int64
 		v, parseErr = strconv.ParseInt(jsonscan.Alias(text), 10, 8*dt.Size())
@@ -332,7 +332,7 @@ func (d *decoder) element(dt Datatype, data []byte) ([]byte, *Error) {
 		if dt < FP16 && !isInteger {
 			problem = "is not an integer, as needed for"
 		}
-		return data, Invalid("", "%s %s %s", httplimit.Clip(string(text)), problem, dt)
+		return data, httplimit.Invalid("", "%s %s %s", httplimit.Clip(string(text)), problem, dt)
 	}
 	return data, nil
 }

@@ -128,10 +128,10 @@ func (c *Catalog) Models() []*ModelInfo { return c.models }
 func (c *Catalog) Find(name, version string) (*ModelInfo, *Error) {
 	m := c.byName[name]
 	if m == nil {
-		return nil, NotFound("model %q is not served here%s", httplimit.Clip(name), c.hint())
+		return nil, httplimit.NotFound("model %q is not served here%s", httplimit.Clip(name), c.hint())
 	}
 	if version != "" && !slices.Contains(m.Versions, version) {
-		return nil, NotFound("model %q has no version %q; it has %s", name, httplimit.Clip(version), strings.Join(m.Versions, ", "))
+		return nil, httplimit.NotFound("model %q has no version %q; it has %s", name, httplimit.Clip(version), strings.Join(m.Versions, ", "))
 	}
 	return m, nil
 }
@@ -199,18 +199,18 @@ func (m *ModelInfo) validate(r *Request) *Error {
 		field := func(part string) string { return fmt.Sprintf("inputs[%d] %q%s", i, httplimit.Clip(t.Name), part) }
 		info := findTensor(m.Inputs, t.Name)
 		if info == nil {
-			return Invalid(field(""), "model %q has no such input; its inputs: %s", m.Name, tensorNames(m.Inputs))
+			return httplimit.Invalid(field(""), "model %q has no such input; its inputs: %s", m.Name, tensorNames(m.Inputs))
 		}
 		for j := range r.Inputs[:i] {
 			if r.Inputs[j].Name == t.Name {
-				return Invalid(field(""), "given twice")
+				return httplimit.Invalid(field(""), "given twice")
 			}
 		}
 		if t.Datatype != info.Datatype {
-			return Invalid(field(" datatype"), "got %s, the model takes %s", t.Datatype, info.Datatype)
+			return httplimit.Invalid(field(" datatype"), "got %s, the model takes %s", t.Datatype, info.Datatype)
 		}
 		if len(t.Shape) != len(info.Shape) {
-			return Invalid(field(" shape"), "got %v, the model takes %s", t.Shape, m.shapeText(info))
+			return httplimit.Invalid(field(" shape"), "got %v, the model takes %s", t.Shape, m.shapeText(info))
 		}
 
 		// The shape must agree except for the batch.
@@ -218,17 +218,17 @@ func (m *ModelInfo) validate(r *Request) *Error {
 			found := t.Shape[k]
 			batch := k == 0 && m.MaxBatch > 0
 			if found < 0 || !batch && expected >= 0 && found != expected {
-				return Invalid(field(" shape"), "got %v, the model takes %s", t.Shape, m.shapeText(info))
+				return httplimit.Invalid(field(" shape"), "got %v, the model takes %s", t.Shape, m.shapeText(info))
 			}
 			if batch && (found < 1 || found > int64(m.MaxBatch)) {
-				return Invalid(field(" shape"), "got batch %d, the model takes 1 to %d", found, m.MaxBatch)
+				return httplimit.Invalid(field(" shape"), "got batch %d, the model takes 1 to %d", found, m.MaxBatch)
 			}
 		}
 		if m.MaxBatch > 0 {
 			if b := int(t.Shape[0]); i == 0 {
 				r.Batch = b
 			} else if b != r.Batch {
-				return Invalid(field(" shape"), "got batch %d, input %q has %d", b, r.Inputs[0].Name, r.Batch)
+				return httplimit.Invalid(field(" shape"), "got batch %d, input %q has %d", b, r.Inputs[0].Name, r.Batch)
 			}
 		}
 		if err := checkData(t); err != nil {
@@ -241,7 +241,7 @@ func (m *ModelInfo) validate(r *Request) *Error {
 	for i := range m.Inputs {
 		if !m.Inputs[i].Optional {
 			if _, ok := r.Input(m.Inputs[i].Name); !ok {
-				return Invalid("inputs", "input %q is missing (%s %s)", m.Inputs[i].Name, m.Inputs[i].Datatype, m.shapeText(&m.Inputs[i]))
+				return httplimit.Invalid("inputs", "input %q is missing (%s %s)", m.Inputs[i].Name, m.Inputs[i].Datatype, m.shapeText(&m.Inputs[i]))
 			}
 		}
 	}
@@ -250,11 +250,11 @@ func (m *ModelInfo) validate(r *Request) *Error {
 	for i := range r.Outputs {
 		name := r.Outputs[i].Name
 		if findTensor(m.Outputs, name) == nil {
-			return Invalid(fmt.Sprintf("outputs[%d] %q", i, httplimit.Clip(name)), "model %q has no such output; its outputs: %s", m.Name, tensorNames(m.Outputs))
+			return httplimit.Invalid(fmt.Sprintf("outputs[%d] %q", i, httplimit.Clip(name)), "model %q has no such output; its outputs: %s", m.Name, tensorNames(m.Outputs))
 		}
 		for j := range r.Outputs[:i] {
 			if r.Outputs[j].Name == name {
-				return Invalid(fmt.Sprintf("outputs[%d] %q", i, name), "asked for twice")
+				return httplimit.Invalid(fmt.Sprintf("outputs[%d] %q", i, name), "asked for twice")
 			}
 		}
 	}
@@ -270,9 +270,9 @@ func (m *ModelInfo) unknownClass(class string) *Error {
 		}
 	}
 	if len(names) == 0 {
-		return Invalid("class", "model %q has no SLO classes, got %q", m.Name, httplimit.Clip(class))
+		return httplimit.Invalid("class", "model %q has no SLO classes, got %q", m.Name, httplimit.Clip(class))
 	}
-	return Invalid("class", "model %q has no class %q; its classes: %s", m.Name, httplimit.Clip(class), strings.Join(names, ", "))
+	return httplimit.Invalid("class", "model %q has no class %q; its classes: %s", m.Name, httplimit.Clip(class), strings.Join(names, ", "))
 }
 
 // shapeText returns the shape that the model takes for errors, such as [1..8, 3, *]: a range for the batch, * for any
@@ -326,25 +326,25 @@ func elementCount(shape []int64) (int64, bool) {
 func checkData(t *Tensor) *Error {
 	n, ok := elementCount(t.Shape)
 	if !ok {
-		return Invalid(" shape", "%v is not a shape that fits in memory", t.Shape)
+		return httplimit.Invalid(" shape", "%v is not a shape that fits in memory", t.Shape)
 	}
 	if t.Datatype == Bytes {
 		found, ok := countBytesElements(t.Data)
 		if !ok {
-			return Invalid(" data", "element %d of BYTES runs past the end of the %d bytes of data", found, len(t.Data))
+			return httplimit.Invalid(" data", "element %d of BYTES runs past the end of the %d bytes of data", found, len(t.Data))
 		}
 		if found != n {
-			return Invalid(" data", "got %d elements, shape %v has %d", found, t.Shape, n)
+			return httplimit.Invalid(" data", "got %d elements, shape %v has %d", found, t.Shape, n)
 		}
 		return nil
 	}
 	if expectedBytes := n * int64(t.Datatype.Size()); int64(len(t.Data)) != expectedBytes {
-		return Invalid(" data", "got %d bytes, shape %v of %s has %d", len(t.Data), t.Shape, t.Datatype, expectedBytes)
+		return httplimit.Invalid(" data", "got %d bytes, shape %v of %s has %d", len(t.Data), t.Shape, t.Datatype, expectedBytes)
 	}
 	if t.Datatype == Bool {
 		for i, v := range t.Data {
 			if v > 1 {
-				return Invalid(" data", "element %d is byte %d; BOOL is 0 or 1", i, v)
+				return httplimit.Invalid(" data", "element %d is byte %d; BOOL is 0 or 1", i, v)
 			}
 		}
 	}

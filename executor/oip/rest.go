@@ -96,7 +96,7 @@ func (s *HTTPServer) serve(w http.ResponseWriter, r *http.Request, holder *httpl
 		}
 		return nil
 	}
-	return NotFound("no such path %q; the protocol's paths start with /v2", httplimit.Clip(r.URL.Path))
+	return httplimit.NotFound("no such path %q; the protocol's paths start with /v2", httplimit.Clip(r.URL.Path))
 }
 
 // route answers a request by the path behind /v2, which is escaped and has no trailing slash.
@@ -122,7 +122,7 @@ func (s *HTTPServer) route(w http.ResponseWriter, r *http.Request, path string, 
 	// All other paths are about a model.
 	model, version, verb, ok := splitModelPath(path)
 	if !ok {
-		return NotFound("no such path %q", httplimit.Clip(r.URL.Path))
+		return httplimit.NotFound("no such path %q", httplimit.Clip(r.URL.Path))
 	}
 	switch verb {
 	case "infer":
@@ -146,12 +146,12 @@ func (s *HTTPServer) route(w http.ResponseWriter, r *http.Request, path string, 
 			case verb == "":
 				return s.writeJSON(w, m)
 			case !s.core.modelReady(model, version):
-				return Unavailable("not_ready", "model %q is not ready", model)
+				return httplimit.Unavailable("not_ready", "model %q is not ready", model)
 			}
 			return nil
 		})
 	}
-	return NotFound("no such path %q", httplimit.Clip(r.URL.Path))
+	return httplimit.NotFound("no such path %q", httplimit.Clip(r.URL.Path))
 }
 
 // notReady returns the reason why the server is not ready: it drains, its memory for requests is full, or the
@@ -161,9 +161,9 @@ func (s *HTTPServer) notReady() *Error {
 		return errDraining
 	}
 	if s.core.opt.Door.Budget.NearlyFull() {
-		return Unavailable("memory", "the memory for requests is full")
+		return httplimit.Unavailable("memory", "the memory for requests is full")
 	}
-	return Unavailable("not_ready", "the server is not ready")
+	return httplimit.Unavailable("not_ready", "the server is not ready")
 }
 
 // splitModelPath splits an escaped path /models/M[/versions/V][/verb] into its parts, of which model and version are
@@ -205,14 +205,14 @@ func (s *HTTPServer) serveGet(w http.ResponseWriter, r *http.Request, answer fun
 // methodNotAllowed returns the error for a method that a path does not have.
 func methodNotAllowed(w http.ResponseWriter, r *http.Request, allowedMethods string) *Error {
 	w.Header().Set("Allow", allowedMethods)
-	return &Error{Code: CodeMethod, Reason: "method", Msg: fmt.Sprintf("method %s; this path takes %s", httplimit.Clip(r.Method), allowedMethods)}
+	return &Error{Code: httplimit.CodeMethod, Reason: "method", Msg: fmt.Sprintf("method %s; this path takes %s", httplimit.Clip(r.Method), allowedMethods)}
 }
 
 // writeJSON answers with a value as JSON.
 func (s *HTTPServer) writeJSON(w http.ResponseWriter, v any) *Error {
 	body, err := json.Marshal(v)
 	if err != nil {
-		return Internal(err, "encoding the answer: %v", err)
+		return httplimit.Internal(err, "encoding the answer: %v", err)
 	}
 	w.Header()["Content-Type"] = contentJSON
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))

@@ -216,8 +216,8 @@ func TestBackendErrorsOverHTTP(t *testing.T) {
 		code   int
 		reason string
 	}{
-		{Dropped("expired", "cannot meet the deadline"), 429, "expired"},
-		{fmt.Errorf("wrapped: %w", Unavailable("draining", "going away")), 503, "draining"},
+		{httplimit.Dropped("expired", "cannot meet the deadline"), 429, "expired"},
+		{fmt.Errorf("wrapped: %w", httplimit.Unavailable("draining", "going away")), 503, "draining"},
 		{context.DeadlineExceeded, 504, "deadline_exceeded"},
 		{context.Canceled, 499, "cancelled"}, {errors.New("disk"), 500, "internal"}, {nil, 500, "internal"},
 	} {

@@ -21,7 +21,7 @@ func (s *HTTPServer) infer(w http.ResponseWriter, r *http.Request, model, versio
 		text, tail := req.body.B, []byte(nil)
 		if jsonLength >= 0 {
 			if jsonLength > int64(len(text)) {
-				return Invalid(HeaderJSONLength, "%d is beyond the body's %d bytes", jsonLength, len(text))
+				return httplimit.Invalid(HeaderJSONLength, "%d is beyond the body's %d bytes", jsonLength, len(text))
 			}
 			text, tail = text[:jsonLength], text[jsonLength:]
 		}
@@ -100,7 +100,7 @@ func (s *HTTPServer) checkHeaders(r *http.Request) (jsonLength int64, err *Error
 	}
 	n, parseErr := strconv.ParseInt(v[0], 10, 64)
 	if len(v) > 1 || parseErr != nil || n < 0 {
-		return 0, Invalid(HeaderJSONLength, "got %q, expected the length of the JSON in bytes", httplimit.Clip(strings.Join(v, ", ")))
+		return 0, httplimit.Invalid(HeaderJSONLength, "got %q, expected the length of the JSON in bytes", httplimit.Clip(strings.Join(v, ", ")))
 	}
 	return n, nil
 }

@@ -141,7 +141,7 @@ func (s *HTTPServer) repositoryIndex(w http.ResponseWriter, r *http.Request, hol
 		dec := json.NewDecoder(bytes.NewReader(body.B))
 		dec.DisallowUnknownFields()
 		if err := dec.Decode(&query); err != nil {
-			return Invalid("body", "%v", err)
+			return httplimit.Invalid("body", "%v", err)
 		}
 	}
 	return s.writeJSON(w, s.core.repositoryIndex(query.Ready))

@@ -44,7 +44,7 @@ var contentsField = [...]protowire.Number{
 
 var contentsNames = [...]string{1: "bool_contents", 2: "int_contents", 3: "int64_contents", 4: "uint_contents", 5: "uint64_contents", 6: "fp32_contents", 7: "fp64_contents", 8: "bytes_contents"}
 
-func wireError(n int) *Error { return Invalid("", "protobuf: %v", protowire.ParseError(n)) }
+func wireError(n int) *Error { return httplimit.Invalid("", "protobuf: %v", protowire.ParseError(n)) }
 
 // forEachField calls f for each field of a protobuf message. val is the content of a length-delimited field, and
 // num the value of any other one. p is told of the bytes read and can stop it.
@@ -56,7 +56,7 @@ func forEachField(b []byte, p *jsonscan.Progress, f func(field protowire.Number,
 			return wireError(n)
 		}
 		if field > protowire.MaxValidNumber {
-			return Invalid("", "protobuf: field number %d", field)
+			return httplimit.Invalid("", "protobuf: field number %d", field)
 		}
 		b = b[n:]
 
@@ -94,7 +94,7 @@ func forEachField(b []byte, p *jsonscan.Progress, f func(field protowire.Number,
 // checkUTF8 returns an error if a string field is not UTF-8, as proto3 demands.
 func checkUTF8(field string, val []byte) *Error {
 	if !utf8.Valid(val) {
-		return Invalid(field, "is not UTF-8")
+		return httplimit.Invalid(field, "is not UTF-8")
 	}
 	return nil
 }
@@ -197,11 +197,11 @@ func prefixIndex(list string, i int, err *Error) *Error {
 func joinContents(list, rawList string, ts []Tensor, parts []wireTensor, raw [][]byte, p *jsonscan.Progress) *Error {
 	if len(raw) > 0 {
 		if len(raw) != len(ts) {
-			return Invalid(rawList, "%d entries for %d %s", len(raw), len(ts), list)
+			return httplimit.Invalid(rawList, "%d entries for %d %s", len(raw), len(ts), list)
 		}
 		for i := range ts {
 			if parts[i].present {
-				return Invalid(fmt.Sprintf("%s[%d].contents", list, i), "given together with %s", rawList)
+				return httplimit.Invalid(fmt.Sprintf("%s[%d].contents", list, i), "given together with %s", rawList)
 			}
 			ts[i].Data = raw[i]
 		}
@@ -236,7 +236,7 @@ func unmarshalTensor(b []byte, p *jsonscan.Progress, t *Tensor, part *wireTensor
 			datatype = val
 		case field == tensorShape && typ == protowire.VarintType:
 			if len(dims) > maxRank {
-				return Invalid(".shape", "more than %d dimensions", maxRank)
+				return httplimit.Invalid(".shape", "more than %d dimensions", maxRank)
 			}
 			dims = append(dims, int64(num))
 		case field == tensorShape && typ == protowire.BytesType:
@@ -252,7 +252,7 @@ func unmarshalTensor(b []byte, p *jsonscan.Progress, t *Tensor, part *wireTensor
 				val = val[n:]
 			}
 			if len(val) > 0 {
-				return Invalid(".shape", "more than %d dimensions", maxRank)
+				return httplimit.Invalid(".shape", "more than %d dimensions", maxRank)
 			}
 		case field == tensorParameters && typ == protowire.BytesType:
 			return wireParam(".parameters", val, p, func(name string, _ Param) *Error { return outputParam(name) })
@@ -267,11 +267,11 @@ func unmarshalTensor(b []byte, p *jsonscan.Progress, t *Tensor, part *wireTensor
 
 	// Set datatype and shape.
 	if len(dims) > maxRank {
-		return Invalid(".shape", "more than %d dimensions", maxRank)
+		return httplimit.Invalid(".shape", "more than %d dimensions", maxRank)
 	}
 	var ok bool
 	if t.Datatype, ok = parseDatatype(datatype); !ok {
-		return Invalid(".datatype", "unknown datatype %q", httplimit.Clip(string(datatype)))
+		return httplimit.Invalid(".datatype", "unknown datatype %q", httplimit.Clip(string(datatype)))
 	}
 	t.Shape = newShape(len(dims))
 	copy(t.Shape, dims)
@@ -325,7 +325,7 @@ func wireParam(path string, b []byte, p *jsonscan.Progress, set func(name string
 		return nil
 	})
 	if err == nil && value == nil {
-		err = Invalid(path+"."+httplimit.Clip(name), "has no value")
+		err = httplimit.Invalid(path+"."+httplimit.Clip(name), "has no value")
 	}
 	if err != nil {
 		return err
@@ -350,11 +350,11 @@ func unmarshalContents(dt Datatype, b []byte, p *jsonscan.Progress) ([]byte, *Er
 			}
 		case Int8, Int16:
 			if v := int64(int32(num)); v>>(8*dt.Size()-1) != v>>63 {
-				return Invalid("."+contentsNames[expectedField], "element %d: %d is out of range for %s", n, v, dt)
+				return httplimit.Invalid("."+contentsNames[expectedField], "element %d: %d is out of range for %s", n, v, dt)
 			}
 		case Uint8, Uint16:
 			if v := uint64(uint32(num)); v>>(8*dt.Size()) != 0 {
-				return Invalid("."+contentsNames[expectedField], "element %d: %d is out of range for %s", n, v, dt)
+				return httplimit.Invalid("."+contentsNames[expectedField], "element %d: %d is out of range for %s", n, v, dt)
 			}
 		}
 		data = appendUint(data, dt.Size(), num)
@@ -372,9 +372,9 @@ func unmarshalContents(dt Datatype, b []byte, p *jsonscan.Progress) ([]byte, *Er
 				return nil // a packed field without elements
 			}
 			if expectedField == 0 {
-				return Invalid("."+contentsNames[field], "%s travels in raw contents only", dt)
+				return httplimit.Invalid("."+contentsNames[field], "%s travels in raw contents only", dt)
 			}
-			return Invalid("."+contentsNames[field], "does not hold %s; use %s", dt, contentsNames[expectedField])
+			return httplimit.Invalid("."+contentsNames[field], "does not hold %s; use %s", dt, contentsNames[expectedField])
 		}
 
 		// Strings and fixed-size numbers are copied.
@@ -400,7 +400,7 @@ func unmarshalContents(dt Datatype, b []byte, p *jsonscan.Progress) ([]byte, *Er
 		}
 		if size := dt.Size(); scalar != protowire.VarintType {
 			if len(val)%size != 0 {
-				return Invalid("."+contentsNames[expectedField], "%d bytes are not a whole number of elements", len(val))
+				return httplimit.Invalid("."+contentsNames[expectedField], "%d bytes are not a whole number of elements", len(val))
 			}
 			data = append(data, val...) // the wire is little endian too
 			return nil

@@ -3,6 +3,7 @@ package steps
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -75,9 +76,7 @@ func (p *Passages) add(line []byte) error {
 	}
 
 	// Check it, and add it with its vector at length 1.
-	if p.dimension == 0 {
-		p.dimension = len(x.Vector)
-	}
+	p.dimension = cmp.Or(p.dimension, len(x.Vector))
 	switch length := vectorLength(x.Vector); {
 	case x.Text == "" || strings.IndexByte(x.Text, 0) >= 0:
 		return errors.New("text: found nothing, or a zero byte, expected a text")

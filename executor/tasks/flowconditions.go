@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"inferplan/executor/httplimit"
 	"inferplan/executor/oip"
 	"inferplan/executor/turn"
 )
@@ -192,7 +193,7 @@ func (f *applicationAnswerer) Admit(j *turn.Job, params map[string]oip.Param) *o
 	for _, name := range slices.Sorted(maps.Keys(m.Parameters)) {
 		value, ok := params[name]
 		if !ok {
-			return oip.Invalid("parameters."+name, "found nothing, expected the %s that model %q is asked with", m.Parameters[name], m.Name)
+			return httplimit.Invalid("parameters."+name, "found nothing, expected the %s that model %q is asked with", m.Parameters[name], m.Name)
 		}
 		if text, isText := value.(string); isText && m.Parameters[name] != "string" {
 			value = nil
@@ -200,7 +201,7 @@ func (f *applicationAnswerer) Admit(j *turn.Job, params map[string]oip.Param) *o
 		}
 		v, ok := parameterValue(m.Parameters[name], value)
 		if !ok {
-			return oip.Invalid("parameters."+name, "found %.40v, expected %s", params[name], m.Parameters[name])
+			return httplimit.Invalid("parameters."+name, "found %.40v, expected %s", params[name], m.Parameters[name])
 		}
 		j.ConditionValues["parameters."+name] = v
 	}

@@ -164,8 +164,7 @@ func returnName(reason policy.ReturnReason) string { return returnNames[reason] 
 // the client may have seen a part of it.
 func (g *instanceAgent) failRequest(s *servedRequest, err error) {
 	delete(g.running, s.serial)
-	var serverErr *llm.Error
-	if errors.As(err, &serverErr) && serverErr.Status >= 400 && serverErr.Status < 500 {
+	if serverErr, ok := errors.AsType[*llm.Error](err); ok && serverErr.Status >= 400 && serverErr.Status < 500 {
 		err = &completions.ServerError{Status: serverErr.Status, Type: "invalid_request_error", Msg: serverErr.Text}
 	} else if errors.Is(err, llm.ErrNotResumed) || errors.Is(err, errDiverged) {
 		err = &completions.ServerError{Status: http.StatusBadGateway, Type: "server_error", Code: "not_continued", Msg: "the answer was interrupted: " + err.Error()}

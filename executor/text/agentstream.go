@@ -53,9 +53,7 @@ func (g *instanceAgent) stalledRequest(now time.Duration) *servedRequest {
 func (s *servedRequest) answer(ctx context.Context, gen int32) *runResult {
 	t := s.text
 	t.mu.Lock()
-	if t.firstRunAt == 0 {
-		t.firstRunAt = s.beganAt
-	}
+	t.firstRunAt = cmp.Or(t.firstRunAt, s.beganAt)
 	earlierTokens := t.tokens
 	t.mu.Unlock()
 	if earlierTokens > 0 {

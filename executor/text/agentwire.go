@@ -103,8 +103,7 @@ func toWireError(err error) *wireError {
 			break
 		}
 	}
-	var serverErr *llm.Error
-	if errors.As(err, &serverErr) {
+	if serverErr, ok := errors.AsType[*llm.Error](err); ok {
 		w.Status, w.Text = serverErr.Status, serverErr.Text
 	}
 	return w

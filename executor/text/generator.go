@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"inferplan/engine/llm"
+	"inferplan/executor/httplimit"
 	"inferplan/executor/oip"
 	"inferplan/executor/tracing"
 	"inferplan/executor/turn"
@@ -219,7 +220,7 @@ func (g *generator) finishGeneration(r *generation, err error) {
 		g.handleLoss(err.Error())
 		return
 	case refusedErr != nil && refusedErr.Status >= 400 && refusedErr.Status < 500:
-		c.Ledger.FailJob(q.Job, oip.Invalid("", "the language model %s: %v", g.model, err))
+		c.Ledger.FailJob(q.Job, httplimit.Invalid("", "the language model %s: %v", g.model, err))
 	default:
 		c.Ledger.FailJob(q.Job, fmt.Errorf("the language model %s: %w", g.model, err))
 	}

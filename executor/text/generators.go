@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"inferplan/engine/llm"
+	"inferplan/executor/httplimit"
 	"inferplan/executor/oip"
 	"inferplan/executor/steps"
 	"inferplan/executor/turn"
@@ -157,13 +158,13 @@ func (a *generatorBackend) promptOf(service *turn.Model, task int32) (string, er
 	if !a.answers.FillInput(task, 0, a.promptBuffer) {
 		promptText := steps.TrimPadding(a.answers.TaskInput(task, 0))
 		if len(promptText) > size {
-			return "", oip.Invalid("", "the language model %s: found a prompt of %d bytes, expected at most %d, as was planned", service.Name, len(promptText), size)
+			return "", httplimit.Invalid("", "the language model %s: found a prompt of %d bytes, expected at most %d, as was planned", service.Name, len(promptText), size)
 		}
 		clear(a.promptBuffer[copy(a.promptBuffer, promptText):])
 	}
 	prompt := string(steps.TrimPadding(a.promptBuffer))
 	if prompt == "" {
-		return "", oip.Invalid("", "the language model %s: found an empty prompt, expected a text", service.Name)
+		return "", httplimit.Invalid("", "the language model %s: found an empty prompt, expected a text", service.Name)
 	}
 	return prompt, nil
 }

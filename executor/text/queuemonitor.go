@@ -2,6 +2,7 @@ package text
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"math"
 	"net/http"
@@ -186,9 +187,7 @@ func (l *planMonitor) UpdateScaleAdvice(now time.Duration) {
 	}
 
 	// Add to the averages since requests are expected late. lateSince 0 stands for none.
-	if l.lateSince == 0 {
-		l.lateSince = now
-	}
+	l.lateSince = cmp.Or(l.lateSince, now)
 	l.lateSum, l.waitingSum, l.samples = l.lateSum+lateRequests, l.waitingSum+waitingRequests, l.samples+1
 	if now-l.lateSince < adviceDelay {
 		return

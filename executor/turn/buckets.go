@@ -7,8 +7,10 @@ import (
 	"strings"
 
 	"inferplan/engine"
+	"inferplan/executor/httplimit"
 	"inferplan/executor/oip"
 	"inferplan/formats"
+	"inferplan/formats/document"
 )
 
 // bucketSet holds the length buckets of a model. Each is a model of the plan, and a request runs in the smallest that
@@ -234,13 +236,10 @@ func (s *bucketSet) sizeError(req *oip.Request) error {
 		_, size, _ := strings.Cut(s.buckets[i].model, "@")
 		names, allPadded = append(names, size), allPadded && s.buckets[i].allowsPadding
 	}
-	var found []string
-	for _, t := range req.Inputs {
-		found = append(found, fmt.Sprintf("%s %v", t.Name, t.Shape))
-	}
+	found := document.Map(req.Inputs, func(t *oip.Tensor) string { return fmt.Sprintf("%s %v", t.Name, t.Shape) })
 	hint := "a request must have exactly one of them"
 	if allPadded {
 		hint = "shorter ones are filled up, longer ones have to be cut"
 	}
-	return oip.Invalid("inputs", "model %q is served at the sizes %s, got %s: %s", s.name, strings.Join(names, ", "), strings.Join(found, ", "), hint)
+	return httplimit.Invalid("inputs", "model %q is served at the sizes %s, got %s: %s", s.name, strings.Join(names, ", "), strings.Join(found, ", "), hint)
 }

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 
+	"inferplan/executor/httplimit"
 	"inferplan/executor/oip"
 	"inferplan/policy"
 )
 
-var ErrDraining = oip.Unavailable(policy.ReasonDraining.String(), "the server is shutting down")
+var ErrDraining = httplimit.Unavailable(policy.ReasonDraining.String(), "the server is shutting down")
 
 // Wait waits in the client's handler until a job is answered, and returns the response, or the error that the client
 // sees; then the handler's hold on the job is released. If ctx ends because the client goes away, it cancels the job,
@@ -36,7 +37,7 @@ func (j *Job) ClientError() error {
 		return refusal
 	}
 	if j.Outcome == OutcomeFailed {
-		return oip.Internal(j.Failure, "model %q failed: %v", j.Model.Label, j.Failure)
+		return httplimit.Internal(j.Failure, "model %q failed: %v", j.Model.Label, j.Failure)
 	}
 	switch j.Reason {
 	case policy.ReasonCancelled:
@@ -44,16 +45,16 @@ func (j *Job) ClientError() error {
 	case policy.ReasonDraining:
 		return ErrDraining
 	case policy.ReasonDeadline:
-		return j.addRetry(oip.Dropped(j.Reason.String(), "model %q: no batch can meet the deadline of %v any more", j.Model.Label, j.Deadline-j.ArrivedAt))
+		return j.addRetry(httplimit.Dropped(j.Reason.String(), "model %q: no batch can meet the deadline of %v any more", j.Model.Label, j.Deadline-j.ArrivedAt))
 	case policy.ReasonQueueFull:
 		if j.overClientShare {
-			return oip.Dropped(j.Reason.String(), "model %q: devices are short, and this client has had its share", j.Model.Label)
+			return httplimit.Dropped(j.Reason.String(), "model %q: devices are short, and this client has had its share", j.Model.Label)
 		}
-		return oip.Dropped(j.Reason.String(), "model %q: too many requests are waiting", j.Model.Label)
+		return httplimit.Dropped(j.Reason.String(), "model %q: too many requests are waiting", j.Model.Label)
 	case policy.ReasonWorkerLost:
-		return j.addRetry(oip.Dropped(j.Reason.String(), "model %q: the workers that could have run it in time are gone", j.Model.Label))
+		return j.addRetry(httplimit.Dropped(j.Reason.String(), "model %q: the workers that could have run it in time are gone", j.Model.Label))
 	}
-	return oip.Dropped(j.Reason.String(), "model %q: dropped: %s", j.Model.Label, j.Reason)
+	return httplimit.Dropped(j.Reason.String(), "model %q: dropped: %s", j.Model.Label, j.Reason)
 }
 
 // addRetry adds to an error after what time the client may send the request again, and how long the request would have

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"inferplan/executor/httplimit"
 	"inferplan/executor/oip"
 	"inferplan/formats"
 	"inferplan/policy"
@@ -60,9 +61,9 @@ func (s *servedModels) FindModel(req *oip.Request) (*Model, *oip.Error) {
 		return s.Models[i], nil
 	}
 	if s.ClassNames.ClassesOf(req.Model) == nil {
-		return nil, oip.NotFound("model %q is not in the plan in force", req.Model)
+		return nil, httplimit.NotFound("model %q is not in the plan in force", req.Model)
 	}
-	return nil, oip.Invalid("class", "model %q has no class %q in the plan in force", req.Model, req.Class)
+	return nil, httplimit.Invalid("class", "model %q has no class %q in the plan in force", req.Model, req.Class)
 }
 
 // ClassesOf returns the served models of a name that clients use: one for each SLO class. If the name stands for length

@@ -2,6 +2,7 @@ package llamacpp
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"inferplan/export"
 	"inferplan/export/llmserver"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/llmcommand"
 	"inferplan/formats/usage"
 )
@@ -85,10 +87,7 @@ func server(in *llmserver.Instance, m *llmserver.Model, host, port string) []str
 		p.TokenBudget[0], fmt.Sprint(in.TokenBudget), "--ubatch-size", fmt.Sprint(in.TokenBudget))
 
 	// Sequences share the memory, as the plan assumes. Without its size, each has room for a context.
-	size := m.PlannedTokens
-	if size == 0 {
-		size = int64(m.Context * m.Sequences)
-	}
+	size := cmp.Or(m.PlannedTokens, int64(m.Context*m.Sequences))
 	if size > 0 {
 		args = append(args, p.Context[0], fmt.Sprint(size), p.KVUnified[0])
 	}
@@ -107,10 +106,7 @@ func server(in *llmserver.Instance, m *llmserver.Model, host, port string) []str
 		args = append(args, p.NoPrefixCache[0])
 	}
 	if len(m.Adapters) > 0 {
-		var files []string
-		for _, a := range m.Adapters {
-			files = append(files, a.Path)
-		}
+		files := document.Map(m.Adapters, func(a *llmserver.Adapter) string { return a.Path })
 		args = append(args, p.Adapters[0], strings.Join(files, ","))
 	}
 	return args

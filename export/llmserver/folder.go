@@ -125,10 +125,7 @@ func (e *Engine) describe(layout *Layout, folder *export.Folder) {
 		var instances []string
 		for i := range layout.Instances {
 			if in := &layout.Instances[i]; in.Node == node {
-				var models []string
-				for _, m := range in.Bases {
-					models = append(models, m.Name)
-				}
+				models := document.Map(in.Bases, func(m *Model) string { return m.Name })
 				fmt.Fprintf(&agents, "QUEUE=nats://HOST:4222 nodes/%s/agent-%d.sh --queue-key FILE   # on %s\n", node.Name, in.Index, node.Address)
 				instances = append(instances, fmt.Sprintf("%d (%s)", in.Index, strings.Join(models, ", ")))
 			}

@@ -1,6 +1,7 @@
 package arrivals
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -103,9 +104,7 @@ func ReadCounts(f *csvfile.File, rng *rand.Rand, opt CountsOptions) (*Counts, er
 	if err != nil {
 		return nil, err
 	}
-	if opt.Scale == 0 {
-		opt.Scale = 1
-	}
+	opt.Scale = cmp.Or(opt.Scale, 1)
 	c := &Counts{table: tab, opt: opt, rng: rng, gap: rng.ExpFloat64, timeCol: -1, start: -opt.Interval}
 	if cv := opt.CV; cv != 0 && cv != 1 {
 		c.gap = distuv.Gamma{Alpha: 1 / (cv * cv), Beta: 1, Src: rng}.Rand

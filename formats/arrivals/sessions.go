@@ -1,6 +1,7 @@
 package arrivals
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"time"
@@ -15,9 +16,7 @@ import (
 // known here. Sessions are numbered from firstID + 1.
 func WithSessions(s Source, rng *rand.Rand, spec *formats.Sessions, firstID int64) Source {
 	w := &sessionSource{source: s, rng: rng, spec: *spec, nextID: firstID}
-	if w.spec.Repeats == 0 {
-		w.spec.Repeats = 1
-	}
+	w.spec.Repeats = cmp.Or(w.spec.Repeats, 1)
 	return &mappedSource{s, w.next}
 }
 

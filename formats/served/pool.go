@@ -2,6 +2,7 @@ package served
 
 import (
 	"fmt"
+	"inferplan/formats/document"
 	"strings"
 )
 
@@ -37,10 +38,7 @@ func (p *Pool) Tables() []Table {
 		Header: []string{"model", "planned batch", "planned rps", "stages"}}
 	for i := range p.Pipelines {
 		pipeline := &p.Pipelines[i]
-		var stages []string
-		for _, s := range pipeline.Stages {
-			stages = append(stages, fmt.Sprintf("%d of %d %s", s.Up, s.Devices, s.DeviceKind))
-		}
+		stages := document.Map(pipeline.Stages, func(s *Stage) string { return fmt.Sprintf("%d of %d %s", s.Up, s.Devices, s.DeviceKind) })
 		t.Rows = append(t.Rows, []string{pipeline.Model, fmt.Sprint(pipeline.Batch), rate(pipeline.PromisedRPS), strings.Join(stages, ", then ")})
 	}
 	return []Table{t}

@@ -1,6 +1,7 @@
 package triton
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -101,9 +102,7 @@ func readRepository(dir string, folders []string) ([]Model, error) {
 		if err != nil {
 			return nil, err
 		}
-		if config.Name == "" {
-			config.Name = name
-		}
+		config.Name = cmp.Or(config.Name, name)
 		if config.Name != name {
 			return nil, &document.Error{File: file, Path: "name", Found: document.Quote(config.Name), Expected: "the name of its folder, " + document.Quote(name)}
 		}

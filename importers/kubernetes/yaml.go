@@ -147,10 +147,7 @@ func (v value) text() string {
 
 // texts returns a list of texts.
 func (v value) texts() (list []string) {
-	for _, item := range v.items() {
-		list = append(list, item.text())
-	}
-	return list
+	return document.Map(v.items(), func(item *value) string { return item.text() })
 }
 
 // labels returns an object of texts.

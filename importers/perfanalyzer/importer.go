@@ -111,9 +111,7 @@ func (o *tableImport) importTables(r *importers.Run) error {
 func (o *tableImport) complete(pattern *importers.NamePattern, path string, x *batchTime) (device string, err error) {
 	device = o.device
 	x.model = cmp.Or(o.model, x.model)
-	if x.batch == 0 {
-		x.batch = o.batch
-	}
+	x.batch = cmp.Or(x.batch, o.batch)
 	if x.model != "" && x.batch > 0 && device != "" {
 		return device, nil
 	}

@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"inferplan/formats/document"
 	"inferplan/importers"
 	"inferplan/importers/blocks"
 	"inferplan/importers/kubernetes"
@@ -44,9 +45,5 @@ var table = []source{
 
 // All returns the importers, in the order of the help. Each call returns new ones, with flags of their own.
 func All() []*importers.Importer {
-	var list []*importers.Importer
-	for _, s := range table {
-		list = append(list, s.newImporter())
-	}
-	return list
+	return document.Map(table, func(s *source) *importers.Importer { return s.newImporter() })
 }

@@ -307,8 +307,7 @@ func (o *trtexecImport) readRun(r *importers.Run, text string) (*profiler.Benchm
 		default:
 			return nil, usage.Errorf("--run %q: %q is none of batch, share, times and profile", text, key)
 		}
-		var number *strconv.NumError
-		if errors.As(err, &number) {
+		if _, ok := errors.AsType[*strconv.NumError](err); ok {
 			return nil, usage.Errorf("--run %q: %s: expected a whole number", text, part)
 		}
 		if err != nil {

@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -122,10 +123,7 @@ func bySession(rows []Row, prompts []int) (*formats.Sessions, int) {
 	if s.Repeats == 1 {
 		s.Repeats = 0 // the default: all
 	}
-	repeatShare := s.Repeats
-	if repeatShare == 0 {
-		repeatShare = 1
-	}
+	repeatShare := cmp.Or(s.Repeats, 1)
 
 	// Reduce each prompt to its own tokens.
 	for i := range prompts {

@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -24,9 +25,7 @@ func Workload(classes []Class, model string, t Target) (*formats.Workload, error
 	llm := &formats.LLM{}
 	for i := range classes {
 		c := &classes[i]
-		if c.Model == "" {
-			c.Model = model
-		}
+		c.Model = cmp.Or(c.Model, model)
 		if c.Model == "" {
 			return nil, fmt.Errorf("name the model that the requests ask for: the trace does not")
 		}

@@ -12,6 +12,7 @@ import (
 	"inferplan/engine/graph"
 	"inferplan/engine/ort"
 	"inferplan/formats"
+	"inferplan/formats/document"
 	"inferplan/formats/importer/literal"
 	"inferplan/formats/modelfile"
 	"inferplan/formats/usage"
@@ -85,10 +86,7 @@ func (o *Flags) IsSet() bool { return len(o.shapes)+len(o.values)+len(o.operator
 
 // SetModelOptions sets the profiler's options from the flags. The models are those of the options' paths.
 func (o *Flags) SetModelOptions(opt *profiler.Options) error {
-	var models []string
-	for _, path := range opt.Models {
-		models = append(models, profiler.ModelName(path))
-	}
+	models := document.Map(opt.Models, func(path *string) string { return profiler.ModelName(*path) })
 	opt.Dims, opt.Values = map[string]map[string][]int64{}, map[string]map[string]graph.Literal{}
 
 	// Read the shapes. An input with several shapes makes buckets.

@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,10 +65,7 @@ func (s *committer) send(ctx context.Context, c *pendingChange) error {
 func (s *committer) commitLoop() {
 	defer close(s.stopped)
 	var batch []*pendingChange
-	maxChanges := s.file.opt.maxChanges
-	if maxChanges == 0 {
-		maxChanges = maxCommitChanges
-	}
+	maxChanges := cmp.Or(s.file.opt.maxChanges, maxCommitChanges)
 	for {
 		select {
 		case c := <-s.changes:

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/formats/csvfile"
+	"inferplan/formats/document"
 )
 
 // InstanceKey identifies an instance: a model on a number of devices of a kind, with an engine.
@@ -103,10 +104,7 @@ func (s *Set) Read(in io.Reader, name string) error {
 		return !slices.ContainsFunc(k.columns, func(c string) bool { return !slices.Contains(t.Header, c) })
 	})
 	if tableIndex < 0 {
-		var knownColumns []string
-		for _, k := range tables {
-			knownColumns = append(knownColumns, k.name+" ("+strings.Join(k.columns, ",")+")")
-		}
+		knownColumns := document.Map(tables, func(k *table) string { return k.name + " (" + strings.Join(k.columns, ",") + ")" })
 		return t.Fail(0, "", "the columns "+strings.Join(t.Header, ","), "those of one of "+strings.Join(knownColumns, ", "))
 	}
 	if err := t.EachRow(func() error { tables[tableIndex].row(s, reader{t}); return nil }); err != nil {

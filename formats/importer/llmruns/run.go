@@ -68,13 +68,9 @@ func ReadMeta(in io.Reader, name string, kvTokens int64) (*Meta, error) {
 	// Take the KV capacity as given, or as blocks of tokens.
 	if kvTokens > 0 {
 		m.KVTokens = kvTokens
-		if m.Block == 0 {
-			m.Block = defaultBlock
-		}
+		m.Block = cmp.Or(m.Block, defaultBlock)
 	}
-	if m.KVTokens == 0 {
-		m.KVTokens = f.KV.Blocks * int64(f.KV.Block)
-	}
+	m.KVTokens = cmp.Or(m.KVTokens, f.KV.Blocks*int64(f.KV.Block))
 	for _, c := range []struct {
 		path  string
 		value int64
