@@ -24,7 +24,7 @@
 // Request bodies lie in pooled buffers. Tensor data is valid until Infer returns.
 //
 // Order of reading: backend.go, model.go, datatype.go and core.go; rest.go, restinfer.go, restmodels.go and
-// generate.go (HTTP); jsondecode.go, jsontensor.go, jsonencode.go, element.go (JSON); exactfloat.go, fastfloat.go and
-// half.go (numbers); grpc.go, grpcleave.go, grpcinfer.go and grpchealth.go; wire.go and wireencode.go (protobuf); watch.go (slow
+// generate.go (HTTP); jsondecode.go, jsontensor.go, jsonencode.go, element.go (JSON); exactfloat.go and fastfloat.go
+// (numbers); grpc.go, grpcleave.go, grpcinfer.go and grpchealth.go; wire.go and wireencode.go (protobuf); watch.go (slow
 // and large gRPC messages); statistics.go, options.go, errors.go, guard.go.
 package oip
