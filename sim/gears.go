@@ -159,4 +159,7 @@ func (c *cascadeEnding) Outcome(req, _, pipeline int32) (policy.Outcome, int64) 
 func (c *cascadeEnding) Tokens(int32) int32 { return 0 }
 
 // addResult puts the answers, switches and requests by gear into the result, at the end of the run. It implements endingRule.
-func (c *cascadeEnding) addResult(r *Result) { r.Gears = &c.totals }
+func (c *cascadeEnding) addResult(r *Result) {
+	totals := c.totals // a copy, so that the result does not keep the run in memory
+	r.Gears = &totals
+}

@@ -181,7 +181,7 @@ func (o *loadOptions) openArrivals(plan *formats.Plan) (arrivals.Source, func(),
 	if err != nil || src != nil {
 		return src, closeSource, err
 	}
-	if err := firstError(usage.CheckPositiveDuration("duration", o.duration), o.checkRequestCount(rates, o.duration, maxRequests)); err != nil {
+	if err := firstError(usage.CheckPositiveDuration("duration", o.duration), o.checkRequestCount(rates, o.duration)); err != nil {
 		return nil, nil, err
 	}
 	src, err = o.drawArrivals(plan, rates, document.Duration(o.duration))

@@ -98,21 +98,17 @@ func (s *arrivalOptions) entryRates(plan *formats.Plan) ([]float64, error) {
 	return out, nil
 }
 
-// maxRequests bounds the number of requests that plan load sends; at a million a second they would take days.
-// maxSimulatedRequests bounds those of a simulation, whose report keeps some 30 bytes of each.
-const (
-	maxRequests          = 1e12
-	maxSimulatedRequests = 1e8
-)
+// maxRequests bounds the number of requests of one run. Sending them at a million a second would take days.
+const maxRequests = 1e12
 
-// checkRequestCount refuses rates at which more than limit requests would arrive in d.
-func (s *arrivalOptions) checkRequestCount(rates []float64, d time.Duration, limit float64) error {
+// checkRequestCount refuses rates at which a run would never end.
+func (s *arrivalOptions) checkRequestCount(rates []float64, d time.Duration) error {
 	sum := 0.0
 	for _, r := range rates {
 		sum += r * s.load
 	}
-	if n := sum * d.Seconds(); !(n <= limit) {
-		return usageErrorf("--load %g, --poisson %g: %.3g requests in %s, expected at most %g", s.load, s.poisson, n, d, limit)
+	if n := sum * d.Seconds(); !(n <= maxRequests) {
+		return usageErrorf("--load %g, --poisson %g: %.3g requests in %s, expected at most %g", s.load, s.poisson, n, d, float64(maxRequests))
 	}
 	return nil
 }

@@ -257,11 +257,7 @@ func (o *simulateOptions) prepareArrivals(p *printer, sc *sim.Scenario, src arri
 		}
 		p.printAssumptions([]string{"trace: each model's requests stretched to its rate, round and round; each run but the first starts anywhere in it"})
 	}
-	limit := maxSimulatedRequests / float64(max(1, o.runCount))
-	if !o.durationGiven {
-		limit = maxRequests // shortenDuration bounds the requests
-	}
-	if err := firstError(usage.CheckPositiveDuration("duration", o.duration), o.checkRequestCount(sc.Rates, o.duration, limit)); err != nil {
+	if err := firstError(usage.CheckPositiveDuration("duration", o.duration), o.checkRequestCount(sc.Rates, o.duration), o.checkSimulatedRequests(sc.Rates)); err != nil {
 		return nil, err
 	}
 	if o.warmup >= o.duration {

@@ -3,9 +3,12 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"gonum.org/v1/gonum/floats"
 
 	"inferplan/formats/document"
 	"inferplan/formats/usage"
@@ -28,6 +31,29 @@ func (o *simulateOptions) checkFlags() error {
 	}
 	return firstError(o.checkSingleRun(), checkDuration("duration", o.duration), checkDuration("warmup", o.warmup), checkDuration("window", o.window), usage.CheckWhole("runs", o.runCount, 1, maxRuns),
 		checkTypedShare("attainment", o.attainment, o.attainmentGiven), usage.CheckRange("jitter", o.jitter, 0, maxJitter))
+}
+
+// maxSimulatedRequests bounds the requests of the runs at one load: their report keeps some 30 bytes of each.
+const maxSimulatedRequests = 1e8
+
+// checkSimulatedRequests refuses a duration and a number of runs in which more requests than maxSimulatedRequests arrive
+// at rates, at the highest load. The default duration is shortened elsewhere, apart from its warm-up.
+func (o *simulateOptions) checkSimulatedRequests(rates []float64) error {
+	duration, loads := o.duration, []float64{o.load}
+	if !o.durationGiven {
+		duration = o.warmup
+	}
+	if o.loads != "" {
+		var err error
+		if loads, err = o.parseLoads(); err != nil {
+			return err
+		}
+	}
+	total := floats.Sum(rates) * slices.Max(loads) * duration.Seconds() * float64(max(1, o.runCount))
+	if !(total <= maxSimulatedRequests) {
+		return usageErrorf("--duration %s, --warmup %s, --runs %d: %.3g requests would arrive, expected at most %g", o.duration, o.warmup, o.runCount, total, float64(maxSimulatedRequests))
+	}
+	return nil
 }
 
 // maxJitter is the largest coefficient of variation. Beyond it service times have nothing in common, and the

@@ -57,7 +57,7 @@ func TestStarvedProcessHasAPulse(t *testing.T) {
 	}
 	var p cpuPulse
 	proc := &worker.Process{Welcome: worker.Welcome{PID: starved.Process.Pid}}
-	p.check(time.Hour, proc)
+	p.check(time.Hour, proc) // waits for a CPU at the first look of two
 	before := proc.CPU()
 	time.Sleep(turn.WatchInterval)
 	if p.check(2*time.Hour, proc); p.activeAt != 2*time.Hour {

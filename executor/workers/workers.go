@@ -278,23 +278,24 @@ const slowFactor = 10
 type cpuPulse struct {
 	checkedAt, activeAt time.Duration
 	cpuTime             time.Duration
+	wasRunnable         bool // at the last look
 }
 
 // minActivePart is the reciprocal of the share of CPU time from which on a process counts as active.
 const minActivePart = 50
 
 // check notes, at most once every turn.WatchInterval, whether a worker has used CPU time since the last look, at least
-// one part in minActivePart of the time, or waits for a CPU because the machine is overloaded. Both show that it does
-// not hang. It sets activeAt.
+// one part in minActivePart of the time, or waits for a CPU at two looks in a row because the machine is overloaded. Both
+// show that it does not hang. It sets activeAt.
 func (p *cpuPulse) check(now time.Duration, proc *worker.Process) {
 	if now < p.checkedAt+turn.WatchInterval {
 		return
 	}
-	cpuTime := proc.CPU()
-	if cpuTime-p.cpuTime >= (now-p.checkedAt)/minActivePart || proc.IsRunnable() {
+	cpuTime, isRunnable := proc.CPU(), proc.IsRunnable()
+	if cpuTime-p.cpuTime >= (now-p.checkedAt)/minActivePart || isRunnable && p.wasRunnable {
 		p.activeAt = now
 	}
-	p.checkedAt, p.cpuTime = now, cpuTime
+	p.checkedAt, p.cpuTime, p.wasRunnable = now, cpuTime, isRunnable
 }
 
 // Watch kills workers that hang in a run or a load, and refuses requests that have waited for one until an SLO past

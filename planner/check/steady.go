@@ -1,9 +1,10 @@
 package check
 
 import (
-	"gonum.org/v1/gonum/stat"
 	"math"
 	"slices"
+
+	"gonum.org/v1/gonum/stat"
 
 	"inferplan/formats"
 	"inferplan/planner/kind"
