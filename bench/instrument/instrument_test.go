@@ -84,7 +84,7 @@ func TestRunKeepsWhatItMeasured(t *testing.T) {
 	}
 }
 
-// A result that an interruption cut off is measured again, and what is added behind it is there later.
+// A result that an interruption cut off is measured again, and results added behind it stay.
 func TestResultsAfterAnInterruption(t *testing.T) {
 	dir := t.TempDir()
 	measured := 0

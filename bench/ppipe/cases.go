@@ -169,10 +169,10 @@ const (
 	margin   = 0.4
 )
 
-// made is a case that we plan ourselves by the paper's rules: SLO of a multiple
+// paperScene returns a case that we plan ourselves by the paper's rules: SLO of a multiple
 // of the whole model's time on an L4, two partitions, a delay for filling
 // batches by the rates of the plan without partitions; shares for PPipe alone.
-func (b *bench) made(name, family, group, cluster string, models []string, weights []float64, high, low int) scene {
+func (b *bench) paperScene(name, family, group, cluster string, models []string, weights []float64, high, low int) scene {
 	inputs := func(algorithm string, fill []float64) (planner.Inputs, planner.Options) {
 		var list formats.WorkloadModels
 		for i, m := range models {
@@ -226,7 +226,7 @@ func (b *bench) ours(family string, weights []float64) []scene {
 	var out []scene
 	for _, cluster := range clusters {
 		for _, group := range slices.Sorted(maps.Keys(b.groups)) {
-			out = append(out, b.made(family+"/"+group+"/"+cluster, family, group, cluster, b.groups[group], weights, 25, 75))
+			out = append(out, b.paperScene(family+"/"+group+"/"+cluster, family, group, cluster, b.groups[group], weights, 25, 75))
 		}
 	}
 	return out
@@ -236,7 +236,7 @@ func (b *bench) ours(family string, weights []float64) []scene {
 func (b *bench) singly(cluster string) []scene {
 	var out []scene
 	for _, m := range slices.Sorted(maps.Keys(b.wholeL4)) {
-		out = append(out, b.made("small/"+cluster+"/"+m, "small", m, cluster, []string{m}, []float64{1}, 4, 12))
+		out = append(out, b.paperScene("small/"+cluster+"/"+m, "small", m, cluster, []string{m}, []float64{1}, 4, 12))
 	}
 	return out
 }

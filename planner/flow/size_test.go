@@ -119,7 +119,7 @@ func TestMarginBySimulation(t *testing.T) {
 		return &kind.Result{Plan: planOf(t, q)}, nil
 	}
 	asked := kind.TestSettings{Runs: 2, Duration: 5 * time.Second}
-	res, err := tune(t.Context(), p, asked, solve)
+	res, err := tune(t.Context(), p, asked, solveTestPlan)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,20 +141,22 @@ func TestMarginBySimulation(t *testing.T) {
 	}
 }
 
+// solveTestPlan plans a problem once, without a search over its options.
+func solveTestPlan(ctx context.Context, p *kind.Problem, _ func(kind.Progress)) (*kind.Result, error) {
+	run := kind.NewRun(highs.Solver{})
+	outcome, err := solvePlan(ctx, p, run)
+	if err != nil {
+		return nil, err
+	}
+	return &kind.Result{Plan: kind.Plan(p, run, outcome, formats.PlanFlow, "test")}, nil
+}
+
 // An SLO that leaves hardly more than the batches of one has a plan, too: devices enough that nobody waits.
 func TestShortSLOHasCheapestPlan(t *testing.T) {
 	p := twoModuleProblem("gpus")
 	app := &formats.ApplicationsOf(p.Workload)[0]
 	app.SLO.Duration, app.RPS = 21*time.Millisecond, 100 // batches of one take 18 ms on the new devices
-	solve := func(ctx context.Context, q *kind.Problem, _ func(kind.Progress)) (*kind.Result, error) {
-		run := kind.NewRun(highs.Solver{})
-		out, err := solvePlan(ctx, q, run)
-		if err != nil {
-			return nil, err
-		}
-		return &kind.Result{Plan: kind.Plan(q, run, out, formats.PlanFlow, "test")}, nil
-	}
-	res, err := tune(t.Context(), p, kind.TestSettings{Runs: 2, Duration: 5 * time.Second}, solve)
+	res, err := tune(t.Context(), p, kind.TestSettings{Runs: 2, Duration: 5 * time.Second}, solveTestPlan)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,15 +177,7 @@ func TestShorterWaitsCarryMore(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		solve := func(ctx context.Context, q *kind.Problem, _ func(kind.Progress)) (*kind.Result, error) {
-			run := kind.NewRun(highs.Solver{})
-			out, err := solvePlan(ctx, q, run)
-			if err != nil {
-				return nil, err
-			}
-			return &kind.Result{Plan: kind.Plan(q, run, out, formats.PlanFlow, "test")}, nil
-		}
-		res, err := tune(t.Context(), p, asked, solve)
+		res, err := tune(t.Context(), p, asked, solveTestPlan)
 		if err != nil {
 			t.Fatal(err)
 		}

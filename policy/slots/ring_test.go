@@ -35,7 +35,7 @@ func TestRingIsFirstInFirstOut(t *testing.T) {
 	}
 }
 
-// A ring that has grown to what is in it at once allocates nothing any more.
+// A ring with room for all entries that wait at once allocates nothing.
 func TestRingAllocatesOnlyToGrow(t *testing.T) {
 	var ring slots.Ring[int]
 	for range 20 {

@@ -16,7 +16,7 @@ import (
 	"inferplan/testkit/natstest"
 )
 
-// program is what is measured.
+// program is the command plan, whose serving is measured.
 var program = served.Program{Path: "bin/plan"}
 
 const (

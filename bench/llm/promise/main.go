@@ -16,7 +16,7 @@ import (
 	"inferplan/formats/document"
 )
 
-// program is what is measured.
+// program is the command plan, whose serving is measured.
 var program = served.Program{Path: "bin/plan"}
 
 // llama is the folder of llama-server and its models.
