@@ -247,11 +247,12 @@ func (scenario *Scenario) replicate(ctx context.Context, earlier []*Result, numR
 	if err := scenario.spendBudget(max(0, numRuns-len(earlier))); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	results, errs := make([]*Result, numRuns), make([]error, numRuns)
 
-	// Workers take the numbers of the runs; the first error cancels the others.
+	// Workers take the numbers of the runs. After an error no further run begins. Those under way go on, so that the error returned is that
+	// of the lowest number that fails, whichever fails first.
+	failed, fail := context.WithCancel(ctx)
+	defer fail()
 	firstNew := copy(results, earlier)
 	runNumbers := make(chan int)
 	var wg sync.WaitGroup
@@ -260,7 +261,7 @@ func (scenario *Scenario) replicate(ctx context.Context, earlier []*Result, numR
 			for run := range runNumbers {
 				results[run], errs[run] = scenario.run(ctx, run)
 				if errs[run] != nil && (scenario.Cut == nil || scenario.Cut.Err() == nil) { // a cut run leaves the others
-					cancel()
+					fail()
 				}
 			}
 		})
@@ -276,8 +277,8 @@ feed:
 		case <-cut:
 			errs[run] = context.Canceled
 			break feed
-		case <-ctx.Done():
-			errs[run] = ctx.Err()
+		case <-failed.Done():
+			errs[run] = failed.Err()
 			break feed
 		}
 	}
@@ -286,8 +287,7 @@ feed:
 	return results, firstCause(errs)
 }
 
-// firstCause returns the error of the first run that failed by itself, or else that of a cancelled one: a failure
-// cancels the other runs.
+// firstCause returns the error of the first run that failed by itself, or else that of a cancelled one.
 func firstCause(errs []error) error {
 	var cancelErr error
 	for run, err := range errs {

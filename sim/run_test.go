@@ -669,6 +669,44 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
+// lateFailure is a service that waits for a sign, goes on for a second of simulated time, and then says that runs end before they begin.
+type lateFailure struct {
+	sim.Service
+	sign    <-chan struct{}
+	elapsed time.Duration
+}
+
+func (s *lateFailure) ObserveStart(elapsed, idleTime time.Duration) {
+	<-s.sign
+	s.elapsed = elapsed
+	s.Service.ObserveStart(elapsed, idleTime)
+}
+
+func (s *lateFailure) RunTime(stage, batch int32) time.Duration {
+	if s.elapsed > time.Second {
+		return -time.Hour
+	}
+	return s.Service.RunTime(stage, batch)
+}
+
+// Of several runs that fail, the one with the lowest number is named, even if another fails first.
+func TestFirstFailingRunIsNamed(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	sc := scenario(t, policytest.Single(1, false, policytest.Model{Batch: 1, First: 1 * ms, SLO: 20 * ms, RPS: 500}), 1, 10*time.Minute)
+	sc.Verify = true
+	failed := make(chan struct{})
+	sc.Service = func(seed uint64) (sim.Service, error) {
+		if seed == sc.Seed { // the first run
+			return &lateFailure{Service: sim.ExactService(sc.Tables), sign: failed}, nil
+		}
+		close(failed)
+		return nil, errors.New("the second run fails at once")
+	}
+	if _, err := sim.Replicate(t.Context(), sc, 2); err == nil || !strings.Contains(err.Error(), "run 0: ") {
+		t.Errorf("found %v, expected the error of run 0", err)
+	}
+}
+
 // An interrupt keeps the first runs that were complete: the report of as many
 // runs alone, but for the mark.
 func TestInterruptedRuns(t *testing.T) {

@@ -43,12 +43,16 @@ func verifyDispatch(loop *loop, action *policy.Action, tasks []int32, hops []pol
 		loop.ledger.tasks.List[task].State = policy.TaskBatched // so that the same task twice is seen
 	}
 
-	// The reservations of the hops must follow one another.
+	// The reservations of the hops must follow one another. Instances of language models take a request when their batch has room, so a
+	// policy may dispatch to them without a reservation, which ends at 0.
 	end := loop.agenda.now
 	for hopIndex := range hops {
 		hop := &hops[hopIndex]
 		if hop.Stage != firstStage+int32(hopIndex) || !onStage(loop.tables, hop) {
 			return fmt.Errorf("hop %d of pipeline %d goes to device %d of stage %d, which is not on it", hopIndex, action.Pipeline, hop.Device, hop.Stage)
+		}
+		if loop.hostByDevice[hop.Device] != stageHost && hop.End == 0 {
+			continue
 		}
 		if hop.XferStart < end || hop.XferEnd < hop.XferStart || hop.Start < hop.XferEnd || hop.End <= hop.Start {
 			return fmt.Errorf("hop %d of pipeline %d is reserved out of order: from %v, transfer %v to %v, run %v to %v", hopIndex, action.Pipeline, end, hop.XferStart, hop.XferEnd, hop.Start, hop.End)
