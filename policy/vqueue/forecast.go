@@ -3,20 +3,22 @@ package vqueue
 import "math"
 
 const (
-	// Constants of the adaptive width. It aims at a little more than nine of ten, because it always reacts late.
-	// widthStep and coverageGoal are the values with which the coverage of the quarters of the first halves of
-	// bench/qlm's rows is nearest to nine of ten.
+	// Constants of the adaptive width. It aims at a little more than nine of ten, because it always reacts late. widthStep is the step of a
+	// forecast over stepDepth seconds of work. These are the values with which the coverage of the first halves of bench/qlm's rows,
+	// forwards, backwards and with their quarters and eighths in other orders, is nearest to nine of ten.
 	coverageGoal = 0.92
 	normalWidth  = 1.2815515655446004 // standard deviations from the mean to the 90 % quantile of a normal
 	minWidth     = 0.1
 	maxWidth     = 4
 	widthStep    = 0.2
+	stepDepth    = 24
 )
 
 // WaitQuantile estimates a quantile that nine of ten waits stay below, however the work drifts. After each forecast wait
 // the quantile moves: up if the wait exceeded it, else down by about a ninth of that. This is the gradient of the
-// quantile loss. Its coverage is right in the long run for any sequence (Gibbs and Candès, NeurIPS 2021). The zero
-// value is the quantile of a normal.
+// quantile loss. Its coverage is right in the long run for any sequence (Gibbs and Candès, NeurIPS 2021). A forecast
+// moves it in proportion to the square root of its depth: short forecasts are many and say little of long waits, which
+// they would make narrow while the work drifts. The zero value is the quantile of a normal.
 type WaitQuantile struct {
 	offset float64 // by how many standard deviations the quantile lies above that of a normal
 }
@@ -28,17 +30,18 @@ func (c *WaitQuantile) Width() float64 { return normalWidth + c.offset }
 // observed quantile.
 func (c *WaitQuantile) Scale() float64 { return c.Width() / normalWidth }
 
-// Observe moves the quantile after a start was observed: it came `deviation` standard deviations after its mean, and the quantile was
-// `width` standard deviations above the mean when it was forecast.
-func (c *WaitQuantile) Observe(deviation, width float64) {
+// Observe moves the quantile after a start was observed: it came `deviation` standard deviations after its mean, the quantile was
+// `width` standard deviations above the mean when it was forecast, and `depth` seconds of work were in front of it then.
+func (c *WaitQuantile) Observe(deviation, width, depth float64) {
+	step := widthStep * math.Sqrt(depth/stepDepth)
 	switch {
 	case math.IsNaN(deviation):
 		return
 	// The steps balance if the share coverageGoal of the deviations is below the width.
 	case deviation > width:
-		c.offset += widthStep * coverageGoal
+		c.offset += step * coverageGoal
 	default:
-		c.offset -= widthStep * (1 - coverageGoal)
+		c.offset -= step * (1 - coverageGoal)
 	}
 	c.offset = min(max(c.offset, minWidth-normalWidth), maxWidth-normalWidth)
 }
@@ -125,7 +128,7 @@ func (f *Forecast) ObserveStart(now float64, concurrentRequests, kind int, promp
 				// It is due. Its deviation is the time that passed beyond the work, in standard deviations: those of the requests' own work, and
 				// commonSD of all of it. The quantile compares it with the width that it had when the forecast began.
 				sd := math.Sqrt(pending.variance + commonSD*commonSD*pending.work*pending.work + minVariance)
-				f.Quantile.Observe((now-pending.startedAt-pending.work)/sd, pending.width)
+				f.Quantile.Observe((now-pending.startedAt-pending.work)/sd, pending.width, pending.judgeAfter)
 			} else {
 				// The forecast has never begun (judgeAfter 0). The first ones of a depth get parts of it: number 0 of n an n-th, number 1 two n-ths.
 				// So they are not all judged at once.

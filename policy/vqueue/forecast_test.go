@@ -34,7 +34,7 @@ func TestCoverageAdapts(t *testing.T) {
 			if wait <= still.Width() {
 				fixed++
 			}
-			c.Observe(wait, c.Width())
+			c.Observe(wait, c.Width(), 24)
 		}
 		t.Logf("%s: %.3f are below the quantile, %.3f below one that stays", x.name, below/n, fixed/n)
 		if below/n < 0.89 || below/n > 0.94 {
