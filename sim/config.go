@@ -42,9 +42,10 @@ type Config struct {
 	// FrontEnd is how long a request occupies the front end. Requests pass it one after another.
 	// Only the waiting for it delays requests: the time itself is part of Egress. If it is 0, none waits.
 	FrontEnd time.Duration
-	// FrontEndRuns is how long a request's runs on CPUs of the front end's machine occupy it besides, on average, and
-	// FrontEndRunShare is the largest share of the front end that all runs together can occupy.
-	FrontEndRuns     time.Duration
+	// FrontEndRuns has, by device, which part of the front end a run there occupies while it lasts, because it has the
+	// CPUs of the front end's machine. It is nil if none does. FrontEndRunShare is the largest share of the front end
+	// that all runs together can occupy for long.
+	FrontEndRuns     []float64
 	FrontEndRunShare float64
 	// Window is the width of the report's windows. If it is 0, there are none.
 	Window time.Duration
@@ -128,7 +129,9 @@ func (config *Config) check() error {
 	switch {
 	case config.Tables == nil || config.Policy == nil || config.Source == nil:
 		return fmt.Errorf("simulating: tables, policy and source are needed")
-	case config.Duration < 0 || config.Warmup < 0 || config.Ingress < 0 || config.Egress < 0 || config.FrontEnd < 0 || config.FrontEndRuns < 0 || !(config.FrontEndRunShare >= 0):
+	case config.FrontEndRuns != nil && len(config.FrontEndRuns) != len(config.Tables.Devices):
+		return fmt.Errorf("simulating: the parts of the front end that runs occupy are %d, expected one of each of the %d devices", len(config.FrontEndRuns), len(config.Tables.Devices))
+	case config.Duration < 0 || config.Warmup < 0 || config.Ingress < 0 || config.Egress < 0 || config.FrontEnd < 0 || !(config.FrontEndRunShare >= 0):
 		return fmt.Errorf("simulating: duration %v, warm-up %v, ingress %v, egress %v and front end %v must not be negative", config.Duration, config.Warmup, config.Ingress, config.Egress, config.FrontEnd)
 	}
 	for i, fault := range config.Faults {

@@ -224,6 +224,7 @@ func (h *deviceHost) setDeviceUp(deviceIndex int32, up bool) {
 	if !up {
 		kind = policy.WorkerLost
 		h.clearQueue(device)
+		h.loop.frontEnd.endRun(h.agenda.now, deviceIndex)
 		if h.engines != nil {
 			h.engines.loseDevice(deviceIndex)
 		}
@@ -316,6 +317,7 @@ func (h *deviceHost) startRun(batchSlot, deviceIndex int32) {
 	batch, device := h.batches.at(batchSlot), &h.devices[deviceIndex]
 	device.busy, device.runningBatch = true, batchSlot
 	batch.activity = runsOnDevice
+	h.loop.frontEnd.startRun(h.agenda.now, deviceIndex)
 
 	// Tell the service the time since the first request, and how long the device was idle. Its answers may depend on them.
 	h.service.ObserveStart(h.agenda.now-h.loop.firstArrivalAt, h.agenda.now-device.lastRunEnd)
@@ -347,6 +349,7 @@ func (h *deviceHost) finishRun(entry *agendaEntry) {
 		return // the device was lost meanwhile
 	}
 	device.busyTime += h.loop.cfg.countedSpan().overlap(timeSpan{entry.start, h.agenda.now})
+	h.loop.frontEnd.endRun(h.agenda.now, entry.device)
 	device.busy = false
 	device.lastRunEnd = h.agenda.now
 	aborted := device.runningBatch < 0 // abort leaves the device busy without a batch

@@ -26,9 +26,7 @@ type loop struct {
 	fatalErr error
 
 	nextArrival    arrivals.Request // taken from the source, not yet arrived
-	frontEndFreeAt time.Duration    // when the front end has taken in all pulled requests
-	savedRunTime   time.Duration    // how long runs may still occupy the front end, at runTimeSavedAt
-	runTimeSavedAt time.Duration
+	frontEnd       frontEnd
 	pulledArrivals int64         // number of arrivals so far
 	firstArrivalAt time.Duration // arrival time of the first request
 	cutAt          time.Duration // when cfg.Cut ended the arrivals, or 0
@@ -78,7 +76,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 func newLoop(ctx context.Context, cfg *Config) *loop {
 	tables := cfg.Tables
 	run := &loop{ctx: ctx, cfg: cfg, tables: tables, truth: cfg.Truth}
-	run.savedRunTime = time.Duration(cfg.FrontEndRunShare * float64(maxSavedRunTime)) // as much as can be saved, see takeRunTime
+	run.frontEnd = newFrontEnd(cfg)
 	run.ledger.acc = report.New(reportConfig(cfg))
 	run.ledger.shares = fair.New(tables)
 	run.batches.init(tables)
@@ -251,29 +249,8 @@ func (l *loop) failRun(err error) {
 	}
 }
 
-// maxSavedRunTime is for how long the front end saves up the time that runs may occupy it: bursts of a second are
-// charged as long as the devices catch up.
-const maxSavedRunTime = time.Second
-
-// takeRunTime returns for how long the runs of a request that arrives now occupy the front end (on whose machine its
-// batches run): FrontEndRuns, or as much of it as is available. All runs together take no more than the share
-// FrontEndRunShare of the time: the devices have no more, and a request beyond it waits there or is refused. Time of
-// that share that no request took is saved for later ones (savedRunTime), up to the share of maxSavedRunTime.
-func (l *loop) takeRunTime(now time.Duration) time.Duration {
-	if l.cfg.FrontEndRuns == 0 {
-		return 0
-	}
-	availableTime := l.savedRunTime + time.Duration(l.cfg.FrontEndRunShare*float64(now-l.runTimeSavedAt))
-	availableTime = min(availableTime, time.Duration(l.cfg.FrontEndRunShare*float64(maxSavedRunTime)))
-	chargeTime := min(l.cfg.FrontEndRuns, availableTime)
-	l.savedRunTime, l.runTimeSavedAt = availableTime-chargeTime, now
-	return chargeTime
-}
-
 // pullArrival takes the next request from the source and puts its arrival at the policy on the agenda: after Ingress
-// and, if the run has a front end, after that has handled the requests before. The front end handles one request after
-// another. It is occupied for FrontEnd by each, and also by the runs of the request's batches on CPUs of the front
-// end's machine (FrontEndRuns). Only one arrival is on the agenda at a time. Requests from Duration on are not taken.
+// and, if the run has a front end, after that has handled the requests before. Only one arrival is on the agenda at a time. Requests from Duration on are not taken.
 // It writes the request into l.nextArrival. An unknown model, or an arrival before the present time, ends the run with
 // an error; arrivals are named in it by their time at the client, which is earlier by Ingress.
 func (l *loop) pullArrival() {
@@ -289,12 +266,7 @@ func (l *loop) pullArrival() {
 		return
 	}
 
-	// Requests pass the front end one after another.
-	arrivedAt := arrival.ArrivedAt + l.cfg.Ingress
-	if l.cfg.FrontEnd+l.cfg.FrontEndRuns > 0 {
-		arrivedAt = max(arrivedAt, l.frontEndFreeAt)
-		l.frontEndFreeAt = arrivedAt + l.cfg.FrontEnd + l.takeRunTime(arrivedAt)
-	}
+	arrivedAt := l.frontEnd.passRequest(l.agenda.now, arrival.ArrivedAt+l.cfg.Ingress)
 	if arrivedAt < l.agenda.now {
 		l.failRun(fmt.Errorf("arrivals are not in order: %v after %v", arrival.ArrivedAt, l.agenda.now-l.cfg.Ingress))
 		return

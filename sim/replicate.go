@@ -33,7 +33,7 @@ type Scenario struct {
 	Duration, Warmup time.Duration
 	Ingress, Egress  time.Duration
 	FrontEnd         time.Duration // see Config.FrontEnd
-	FrontEndRuns     time.Duration // see Config.FrontEndRuns
+	FrontEndRuns     []float64     // see Config.FrontEndRuns
 	FrontEndRunShare float64       // see Config.FrontEndRunShare
 	Window           time.Duration
 	Seed             uint64
@@ -56,15 +56,22 @@ func NewScenario(plan *formats.Plan) (*Scenario, error) {
 }
 
 // NewScenarioOn returns the scenario of a plan (all that its simulated runs have in common), like NewScenario, with
-// another topology of links than that of the plan. The front end's time for a request is split into the time of its
-// batches' runs (FrontEndRuns), which may take at most the share FrontEndRunShare, and the rest (FrontEnd).
+// another topology of links than that of the plan.
 func NewScenarioOn(plan *formats.Plan, network policy.Topology) (*Scenario, error) {
 	tables, err := policies.CompileOn(plan, network)
 	if err != nil {
 		return nil, err
 	}
-	runs, maxShare := plan.FrontEndRuns()
-	return &Scenario{Tables: tables, Policy: plan.Policy, Arrivals: plan.Arrivals, Load: 1, Seed: plan.Seed, Egress: plan.RequestOverhead(), FrontEnd: plan.FrontEndTime() - runs, FrontEndRuns: runs, FrontEndRunShare: maxShare}, nil
+
+	// Runs on CPUs of the front end's machine occupy it besides the requests.
+	perRun, maxShare := plan.FrontEndRuns()
+	var frontEndRuns []float64
+	if perRun != nil {
+		for i := range tables.Devices {
+			frontEndRuns = append(frontEndRuns, perRun[tables.Kinds[tables.Devices[i].Kind]])
+		}
+	}
+	return &Scenario{Tables: tables, Policy: plan.Policy, Arrivals: plan.Arrivals, Load: 1, Seed: plan.Seed, Egress: plan.RequestOverhead(), FrontEnd: plan.FrontEndRequests(), FrontEndRuns: frontEndRuns, FrontEndRunShare: maxShare}, nil
 }
 
 // Source returns the arrivals of a run. Every model has its own random stream, so that a
