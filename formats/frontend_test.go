@@ -25,26 +25,26 @@ func TestFrontEnd(t *testing.T) {
 		t.Errorf("a request costs %v, expected (30*4 + 10*8)/40 ms", got)
 	}
 	// Runs: (30 * 8/2 + 10 * 16) * 2 threads / 2 nodes / 40 = 7 ms.
-	if got := p.FrontEndTime(); (got - 6*time.Millisecond*10/8).Abs() > time.Nanosecond {
-		t.Errorf("a request takes the front end up for %v, expected (5 + 7)/2/.8 ms", got)
+	if got := p.FrontEndTime(); (got - 6*time.Millisecond*4/3).Abs() > time.Nanosecond {
+		t.Errorf("a request takes the front end up for %v, expected (5 + 7)/2/.75 ms", got)
 	}
-	if got := p.FrontEndLoad(); math.Abs(got-.24/.8) > 1e-6 {
-		t.Errorf("load %v, expected 40 * 6 / .8 ms", got)
+	if got := p.FrontEndLoad(); math.Abs(got-.24/.75) > 1e-6 {
+		t.Errorf("load %v, expected 40 * 6 / .75 ms", got)
 	}
-	if got := p.FrontEndRate(); math.Abs(got-.8/.03) > 1e-4 {
-		t.Errorf("full at %v, expected .8/(5 * 6 ms)", got)
+	if got := p.FrontEndRate(); math.Abs(got-.75/.03) > 1e-4 {
+		t.Errorf("full at %v, expected .75/(5 * 6 ms)", got)
 	}
-	// The CPU devices of a node have 2 threads for runs, more than a load of .24/.8 * 5/12 leaves them time for.
+	// The CPU devices of a node have 2 threads for runs, more than is left to them.
 	device := p.Pools[0].Device
-	if perRun, share := p.FrontEndRuns(); math.Abs(perRun[device]-1/1.6) > 1e-9 || math.Abs(share-(1-.1/.8)) > 1e-6 {
-		t.Errorf("a run takes up %v of the front end, runs at most %v of it, expected 2 threads/2 nodes/2/.8 and 1 - 40 * 5/2/.8 ms", perRun, share)
+	if perRun, share := p.FrontEndRuns(); math.Abs(perRun[device]-1/1.5) > 1e-9 || share != .75 {
+		t.Errorf("a run takes up %v of the front end, runs at most %v of it, expected 2 threads/2 nodes/2/.75 and .75", perRun, share)
 	}
-	if got := p.FrontEndRequests(); (got - 2500*time.Microsecond*10/8).Abs() > time.Nanosecond {
-		t.Errorf("a request takes the front end up for %v without its runs, expected 5/2/.8 ms", got)
+	if got := p.FrontEndRequests(); (got - 2500*time.Microsecond*4/3).Abs() > time.Nanosecond {
+		t.Errorf("a request takes the front end up for %v without its runs, expected 5/2/.75 ms", got)
 	}
 	p.FrontEnd.Cores = 16
-	if _, share := p.FrontEndRuns(); math.Abs(share-2/12.8) > 1e-6 {
-		t.Errorf("runs take up to %v of 16 CPUs, expected two threads of 12.8", share)
+	if _, share := p.FrontEndRuns(); math.Abs(share-2/12.) > 1e-6 {
+		t.Errorf("runs take up to %v of 16 CPUs, expected two threads of 12", share)
 	}
 	p.FrontEnd.Cores = 2
 	// Runs may be elsewhere, so the bound counts costs alone: 3*4 + 2*8 ms on 2 CPUs.

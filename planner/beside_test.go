@@ -94,7 +94,7 @@ func TestFrontEndLimitsRates(t *testing.T) {
 			}
 			short := solved()
 			value, most := short.Objective.Value/full.Objective.Value, *short.Objective.Bound/full.Objective.Value
-			if value > most || most > 1.1*part || value < .6*part {
+			if value > most || most > 1.1*part || value < .5*part {
 				t.Errorf("a front end of %v of the rate leaves %.3f of at most %.3f", part, value, most)
 			}
 			if !slices.ContainsFunc(short.Assumptions, func(a string) bool { return strings.Contains(a, "front end limits") }) {

@@ -119,6 +119,8 @@ type Result struct {
 	Transfers         Transfers         `runs:"none"` // between stages
 	CutAt             time.Duration     `runs:"none"` // when Config.Cut ended the arrivals; 0 if it did not
 	Probes            int64             // paths that the policy looked for; 0 if it does not count them
+	FrontEndOccupied  time.Duration     // by requests and runs; 0 if there is no front end
+	FrontEndElapsed   time.Duration     // until the last request had passed it
 	transferTimes     transferTimes
 	acc               *report.Accumulator
 }

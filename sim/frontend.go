@@ -9,14 +9,14 @@ const maxSavedRunTime = time.Second
 // frontEnd is the process that takes requests in, one after another. Each occupies it for requestTime. Runs on CPUs of
 // its machine occupy a part of it while they last, so that the requests that wait pass it later.
 //
-// All runs together take no more than the share maxRunShare of the time, which requests leave them. Time of that share
-// that no run took is saved for later ones, up to the share of maxSavedRunTime.
+// All runs together take no more than the share maxRunShare of the time. Time of that share that no run took is saved for later ones, up to the share of maxSavedRunTime.
 type frontEnd struct {
 	requestTime time.Duration
 	perRun      []float64 // by device: the part of the front end that a run there occupies; nil if none does
 	maxRunShare float64
 
 	freeAt       time.Duration // when it has taken in all requests that passed it
+	occupiedTime time.Duration // for how long requests and runs have occupied it
 	isRunning    []bool        // by device: whether a run occupies it
 	runningShare float64       // part of the front end that the present runs occupy
 	runTime      float64       // ns that runs have occupied it since the last request passed, up to countedAt
@@ -69,5 +69,6 @@ func (f *frontEnd) passRequest(now, arrivedAt time.Duration) time.Duration {
 
 	arrivedAt = max(arrivedAt, f.freeAt)
 	f.freeAt = arrivedAt + f.requestTime
+	f.occupiedTime += time.Duration(chargedTime) + f.requestTime
 	return arrivedAt
 }

@@ -244,6 +244,16 @@ func (r *Replications) AttainmentPerRun(models ...int) []float64 {
 	return attainments
 }
 
+// FrontEndLoad returns the share of all runs' time in which the front end was occupied, 0 if there is none. Near 1 the
+// requests that wait for it become more and more, however few of them were late so far.
+func (r *Replications) FrontEndLoad() float64 {
+	occupied, elapsed := time.Duration(0), time.Duration(0)
+	for _, result := range r.results {
+		occupied, elapsed = occupied+result.FrontEndOccupied, elapsed+result.FrontEndElapsed
+	}
+	return float64(occupied) / float64(max(1, elapsed))
+}
+
 // Pool returns one result for all runs together, with intervals over the runs in its report.
 func (r *Replications) Pool() *Result { return poolResults(r.results) }
 

@@ -150,7 +150,8 @@ func addDeviceUse(loop *loop) {
 // figures of the kind of plan.
 func (l *loop) buildResult() *Result {
 	transfers := l.baseHost.links.transferTimes
-	result := &Result{Events: l.events, DispatchedBatches: l.batches.dispatchedBatches, Transfers: transfers.summary(), transferTimes: transfers, acc: l.ledger.acc, CutAt: l.cutAt}
+	result := &Result{Events: l.events, DispatchedBatches: l.batches.dispatchedBatches, Transfers: transfers.summary(), transferTimes: transfers, acc: l.ledger.acc, CutAt: l.cutAt,
+		FrontEndOccupied: l.frontEnd.occupiedTime, FrontEndElapsed: l.frontEnd.freeAt}
 	if prober, ok := policy.FindExtension[policy.Prober](l.cfg.Policy); ok {
 		result.Probes = prober.Probes()
 	}
