@@ -150,7 +150,8 @@ func TestLeftoversAgainstProgram(t *testing.T) {
 		} else if knapsack.workSteps > 0 {
 			cut++
 		}
-		if x.best.ChoiceBound < sol.Value*(1-1e-6) {
+		// The solver's plan may break constraints by its tolerance, and come to 1e-6 more.
+		if x.best.ChoiceBound < sol.Value*(1-1e-5) {
 			t.Errorf("bound %v, the program has a plan of %v", x.best.ChoiceBound, sol.Value)
 		}
 		if x.best.Score() > sol.Bound*(1+1e-6) {
