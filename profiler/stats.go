@@ -44,9 +44,10 @@ func mean(samples []time.Duration) document.Micros {
 }
 
 // drift returns how much the time of a run changes slowly over the measurement: the standard deviation of the means
-// of consecutive stretches of samples. It is 0 if there are too few samples.
+// of consecutive stretches of samples. It is 0 if there are fewer samples than stretches. With few samples a stretch
+// has one or two, and its mean also differs by chance: then the figure is on the safe side.
 func drift(samples []time.Duration) document.Micros {
-	if len(samples) < 2*formats.Stretches {
+	if len(samples) < formats.Stretches {
 		return 0
 	}
 	means := stretchFigures(samples, func(part []time.Duration) time.Duration { return mean(part).D() })

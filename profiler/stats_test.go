@@ -32,7 +32,7 @@ func TestSummarizeGivesMedianAndP99(t *testing.T) {
 }
 
 // Means of stretches that differ by what the machine's speed changes tell it; scatter within
-// stretches counts little, and few samples tell nothing.
+// stretches counts little, and fewer samples than stretches say nothing.
 func TestDriftIgnoresScatter(t *testing.T) {
 	const ms = time.Millisecond
 	var steady, drifting []time.Duration
@@ -48,8 +48,16 @@ func TestDriftIgnoresScatter(t *testing.T) {
 	if d := float64(drift(drifting)) / 1e3; math.Abs(d-534.5) > .1 {
 		t.Errorf("%.1f us, expected 534.5", d)
 	}
-	if d := drift(drifting[:15]); d != 0 {
-		t.Errorf("%v of 15 samples", d)
+	// Few runs of a slow model say it, too: 8 samples are 8 stretches.
+	var slow []time.Duration
+	for i := range 8 {
+		slow = append(slow, 100*ms+time.Duration(i/4)*10*ms)
+	}
+	if d := float64(drift(slow)) / 1e3; math.Abs(d-5345.2) > .1 {
+		t.Errorf("%.1f us of 8 samples, expected 5345.2", d)
+	}
+	if d := drift(slow[:7]); d != 0 {
+		t.Errorf("%v of 7 samples", d)
 	}
 }
 

@@ -29,8 +29,9 @@ const (
 	// driftQuantile is the .95 quantile of Student's distribution for eight stretches, for one
 	// further stretch beside their mean: 1.895 sqrt(1 + 1/8) standard deviations.
 	driftQuantile = 2.01
-	// maxDrift is the largest drift for which rates leave room.
-	maxDrift = .1
+	// maxDrift is the largest drift for which rates leave room. Seven profiles of two slow models on one quiet virtual
+	// machine, within ten minutes, had means up to 25 % apart (relative standard deviation .04 to .07).
+	maxDrift = .2
 )
 
 // Drift returns the share by which runs may take longer at another time than the profile's means, so that rates can
