@@ -46,15 +46,15 @@ const (
 )
 
 // judgedAfterStreams are the numbers of streams after which a trial is judged.
-var judgedAfterStreams = []int{1, 2, 3, 5, 8}
+var judgedAfterStreams = []int{1, 2, 3, 5, 8, 16}
 
 // maxStreams limits the streams of a trial. From manyStreams on, streams are compared with each other. The chance
 // to be wrong is spent in chanceParts parts, one at each judgement: twice as many as there are judgements, because
 // the correlation of blocks is an estimate, too.
 const (
-	maxStreams  = 8
+	maxStreams  = 16
 	manyStreams = 5
-	chanceParts = 10
+	chanceParts = 12
 )
 
 // Trial is the result of trying a gear at a constant rate.
@@ -281,9 +281,14 @@ const (
 	safeLoadManyStreams = .97
 )
 
-// wanderAllowed reports whether the mean latency may wander as far as the blocks show.
-func (e *trialEvidence) wanderAllowed() bool {
-	return e.busiestLoad < safeLoad || e.busiestLoad < safeLoadManyStreams && e.streams >= manyStreams
+// wanderAllowed reports whether the mean latency may wander as far as the blocks show. Below full load it does not grow
+// forever, so in many streams it may also wander if the tail latency stays below half of the SLO then.
+func (e *trialEvidence) wanderAllowed(slo time.Duration) bool {
+	if e.streams < manyStreams {
+		return e.busiestLoad < safeLoad
+	}
+	staysFarBelow := e.busiestLoad < 1 && stat.Mean(e.tailLatencies, nil)+e.latencyWander() < slo.Seconds()/2
+	return e.busiestLoad < safeLoadManyStreams || staysFarBelow
 }
 
 // judgeGear judges a gear (a cascade with its split) after some streams (simulated runs): whether it surely keeps the
@@ -303,7 +308,7 @@ func (e *trialEvidence) judgeGear(slo time.Duration, maxLateShare float64) (keep
 	// The mean latency may differ by chance from one quarter of a run to another (wander). If that may exceed the growth at which
 	// runs fail, growth cannot be ruled out, unless the load is low enough.
 	maxGrowth := slo.Seconds() / growthDivisor
-	keepsSLO = holdsWith(e.streams) && (e.wanderAllowed() || e.latencyWander() <= maxGrowth)
+	keepsSLO = holdsWith(e.streams) && (e.wanderAllowed(slo) || e.latencyWander() <= maxGrowth)
 
 	meanLateShare := stat.Mean(e.lateShares, nil)
 	if e.streams < manyStreams {

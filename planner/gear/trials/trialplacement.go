@@ -9,6 +9,7 @@ import (
 
 	"inferplan/planner/gear/cascades"
 	"inferplan/planner/gear/placement"
+	"inferplan/planner/gear/planspace"
 	"inferplan/planner/lists"
 )
 
@@ -160,7 +161,13 @@ func (d *Placement) TryCascade(ctx context.Context, cascade int, s *placement.Lo
 	known, slo := d.knownVerdict(cascade, rate), d.Layout.Space.Problem.SLO
 	switch {
 	case known.passingSLO > 0 && slo >= known.passingSLO:
+		// The devices of the trial may have been those of another placement, which differs in models that the cascade does not ask.
+		shares := slices.Clone(s.Shares)
+		for _, m := range known.passing.Cascade.Models {
+			shares[m] = known.passing.Shares[m]
+		}
 		*s = known.passing
+		s.Shares = shares
 		return known.passedTrial, nil
 	case slo <= known.failingSLO:
 		return known.failedTrial, nil
@@ -176,12 +183,12 @@ func (d *Placement) TryCascade(ctx context.Context, cascade int, s *placement.Lo
 	return t, nil
 }
 
-// knownVerdict returns the verdict of earlier trials of a cascade (an index of the space) at a rate, on devices with
-// the same models, stages and largest batches. If there were none, it adds an empty verdict to the history and returns
-// it, to be filled in.
+// knownVerdict returns the verdict of earlier trials of a cascade (an index of the space) at a rate, on devices that
+// hold the same of its models, stages and largest batches. If there were none, it adds an empty verdict to the history
+// and returns it, to be filled in.
 func (d *Placement) knownVerdict(i int, rate float64) *trialVerdict {
 	cascade := &d.Layout.Space.Cascades[i]
-	key := fmt.Sprint(d.Layout.Configs, cascade.Models, cascade.Levels, rate)
+	key := fmt.Sprint(d.configsOf(cascade), cascade.Models, cascade.Levels, rate)
 	for i := range d.Layout.Chains {
 		key += " " + d.Layout.Chains[i].Key()
 	}
@@ -194,6 +201,25 @@ func (d *Placement) knownVerdict(i int, rate float64) *trialVerdict {
 		d.history.verdicts[key] = &trialVerdict{}
 	}
 	return d.history.verdicts[key]
+}
+
+// configsOf returns the devices that serve a cascade, with those of its models that they hold: other models and devices
+// have no part in its trials. If members run in stages, it returns all devices with all that they hold.
+func (d *Placement) configsOf(cascade *cascades.Cascade) []planspace.Config {
+	if len(d.Layout.Chains) > 0 {
+		return d.Layout.Configs
+	}
+	var cascadeModels uint32
+	for _, m := range cascade.Models {
+		cascadeModels |= 1 << m
+	}
+	var configs []planspace.Config
+	for _, c := range d.Layout.Configs {
+		if c.ModelSet &= cascadeModels; c.ModelSet != 0 {
+			configs = append(configs, c)
+		}
+	}
+	return configs
 }
 
 // TrySplits tries a cascade (an index of the space) at a rate with several splits of its work over the devices until
