@@ -242,3 +242,30 @@ func TestBranchesAreDrawn(t *testing.T) {
 		}
 	}
 }
+
+// Long batches leave little time to wait: 152 of 217 ms. Under overload all waits for batches are long, and as estimates
+// they would make every request look late at the entry. Then no request would come to the devices behind, which would be
+// idle for good.
+func TestOverloadDoesNotCloseTheEntry(t *testing.T) {
+	const ms = time.Millisecond
+	long := make([]time.Duration, 8)
+	for i := range long {
+		long[i] = 35*ms + time.Duration(i)*117*ms/7
+	}
+	plan := policytest.FlowPlan(217*ms, "feas",
+		policytest.FlowStage{Name: "entry", Infer: []time.Duration{5 * ms, 7 * ms, 9 * ms, 11 * ms}, Workers: 4},
+		policytest.FlowStage{Name: "long", After: []string{"entry"}, Infer: long, Workers: 16},
+		policytest.FlowStage{Name: "end", After: []string{"long"}, Infer: []time.Duration{3 * ms, 5 * ms, 7 * ms, 9 * ms}, Workers: 4})
+	capacity := 16 * 8 / .152
+	for _, load := range []float64{1.05, 1.2, 2} {
+		res, err := Run(t.Context(), flowConfig(t, plan, load*capacity, 20*time.Second, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		goodput := float64(res.Report.Models[0].Completed-res.Report.Models[0].Late) / 20 / capacity
+		t.Logf("load %g: goodput %.3f of what the devices carry", load, goodput)
+		if goodput < .75 {
+			t.Errorf("load %g: goodput %.3f of what the devices carry, expected at least .75", load, goodput)
+		}
+	}
+}

@@ -25,9 +25,37 @@ func (s *planner) estimateDownstream() {
 		}
 		for _, node := range slices.Backward(app.Order) {
 			cell := s.cellOf(appIndex, app.Nodes[node].Service)
-			s.downstream[cell] = max(s.downstream[cell], s.downstreamTime(appIndex, app, node))
+			downstream := s.downstreamTime(appIndex, app, node)
+			if s.variant.IsFeas {
+				downstream = min(downstream, s.maxDownstreamTime(appIndex, app, node))
+			}
+			s.downstream[cell] = max(s.downstream[cell], downstream)
 		}
 	}
+}
+
+// maxWaitShare is the largest part of the time that a request has for waiting, its SLO less all run times, that the
+// estimated waits downstream may take up for feas.
+const maxWaitShare = .9
+
+// maxDownstreamTime returns the most that the estimated time downstream of a node of an application (an index) may be for
+// feas: the run times of the path behind it, and a part (maxWaitShare) of the time that a request has for waiting.
+//
+// Without this limit, waits seen under overload can make every request look late at the entry. Then no request comes to
+// the modules behind, none shows that their devices are idle again, and all requests are dropped for good.
+func (s *planner) maxDownstreamTime(appIndex int, app *flow.Application, node int32) time.Duration {
+	runTime := app.Nodes[node].LongestTime(func(node int32) time.Duration { return s.batchTimes[app.Nodes[node].Service] })
+	timeToWait := s.workers.tables.Models[appIndex].SLO - s.runTimeUpTo(app, node) - runTime
+	return runTime + time.Duration(maxWaitShare*float64(max(0, timeToWait)))
+}
+
+// runTimeUpTo returns the longest sum of the run times of the modules from the entry to a node, with the node's own.
+func (s *planner) runTimeUpTo(app *flow.Application, node int32) time.Duration {
+	longest := time.Duration(0)
+	for _, input := range app.Nodes[node].Inputs {
+		longest = max(longest, s.runTimeUpTo(app, input.From))
+	}
+	return longest + s.batchTimes[app.Nodes[node].Service]
 }
 
 // downstreamTime returns the estimated time downstream of a node of an application (an index): what a request needs
