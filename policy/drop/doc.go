@@ -27,6 +27,7 @@
 //	planner.go       the State Planner: estimates of the other modules, each second
 //	estimate.go      the time downstream of a module
 //	pathshares.go    learns which outcomes requests have at branches
+//	entryload.go     the load of the modules, by the arrivals at the entry
 //	waits.go         distributions of waits for batches, their sums and quantiles
 //	minmaxheap.go    the queues: a min-max heap
 //	worker.go        a module on a device, with its batches and its queue

@@ -11,6 +11,7 @@ type planner struct {
 	statistics  *RunStatistics
 	stride      int32        // number of services, for arrays indexed [application*stride + service]
 	arrivals    []int64      // by service: tasks revealed in this second, dropped ones included
+	entryLoad   entryLoad    // of all modules, by the arrivals at the entry
 	moduleLoads []moduleLoad // by service; likewise queueTimes and batchWaits
 	queueTimes  []queueTimes
 	batchWaits  []waitSamples
@@ -20,11 +21,12 @@ type planner struct {
 	downstream     []time.Duration // by cell: estimated time downstream of a module
 	downstreamSolo []time.Duration // by cell: the same, with nothing but batches of one
 
-	second      int64             // the second of the run in which the estimates were made
-	waitSums    [][]float64       // scratch: distributions of sums of waits
-	waitLists   [][]time.Duration // scratch of Variant.WaitSumQuantile
-	pathShares  *pathShares       // nil if the longest path counts
-	pathChances []pathChance      // scratch
+	second       int64             // the second of the run in which the estimates were made
+	waitQuantile float64           // of the sums of waits for batches that counts now
+	waitSums     [][]float64       // scratch: distributions of sums of waits
+	waitLists    [][]time.Duration // scratch of Variant.WaitSumQuantile
+	pathShares   *pathShares       // nil if the longest path counts
+	pathChances  []pathChance      // scratch
 }
 
 // moduleLoad decides the order of a module's queue by the module's load (PARD §4.3): the arrivals of tasks over the
@@ -55,6 +57,7 @@ func newPlanner(variant *Variant, options Options, fleet *workerFleet) *planner 
 	modules := len(fleet.modules)
 	planner := &planner{variant: variant, options: options, workers: fleet, statistics: newRunStatistics(modules), stride: int32(modules), moduleLoads: make([]moduleLoad, modules)}
 	planner.arrivals = make([]int64, modules)
+	planner.entryLoad = entryLoad{workers: fleet, requests: make([][loadSeconds]float64, len(fleet.graphTables.Apps))}
 	planner.batchTimes, planner.soloTimes = make([]time.Duration, modules), make([]time.Duration, modules)
 
 	// The batch times of each module (the longest of a full batch and the shortest of a batch of one, over its workers),
@@ -153,7 +156,8 @@ func (s *planner) tickSecond(now time.Duration) {
 		}
 	}
 
-	// Update the batch times, then the times downstream, which depend on them.
+	// Update the load, the batch times, and the times downstream, which depend on both.
+	s.entryLoad.addSecond()
 	if s.variant.EverySecond != nil {
 		s.variant.EverySecond(now, s.batchTimes)
 	}
@@ -169,6 +173,7 @@ func (s *planner) skipSeconds(now time.Duration) {
 		for module := range s.moduleLoads {
 			s.moduleLoads[module].addArrivals(0)
 		}
+		s.entryLoad.addSecond()
 	}
 	s.second = int64(now / time.Second)
 }

@@ -128,6 +128,7 @@ func (p *Policy) admitRequest(now time.Duration, ev *policy.Event, out *policy.A
 		p.wakeAtNextSecond(now, out)
 	}
 	p.demand.CountArrival()
+	p.planner.entryLoad.countArrival(ev.Model)
 	if ev.Deadline <= now || !p.entryGate.admits(now, ev) {
 		p.broker.dropRequest(now, ev.Req, -1, policy.ReasonDeadline, out)
 	}
