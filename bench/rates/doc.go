@@ -5,5 +5,6 @@
 //
 //	tables.go     the table of drawn problems and its figures
 //	gaps.go       the gap of small fleets to their bounds
+//	overload.go   goodput of applications beyond their planned rates
 //	main.go       flags
 package main

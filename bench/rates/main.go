@@ -16,10 +16,11 @@ func main() {
 		Parts: []instrument.Part{
 			{Name: "rates", Title: "What default plans of drawn problems state, and what they hold", Measure: h.rates},
 			{Name: "gaps", Title: "One to four devices: gap of default plans to their bounds, in % of the bound", OnRequest: true, Measure: h.gaps},
+			{Name: "overload", Title: "Drawn applications beyond their planned rates", OnRequest: true, Measure: h.overload},
 		},
 		Flags: func(f *flag.FlagSet) {
-			f.Uint64Var(&h.first, "first", 46, "part rates: first drawn problem; the search was tuned on problems 1 to 30, the tests of cascades and queues on 31 to 45")
-			f.Uint64Var(&h.last, "last", 60, "part rates: last drawn problem")
+			f.Uint64Var(&h.first, "first", 46, "parts rates and overload: first drawn problem; the search was tuned on problems 1 to 30, the tests of cascades and queues on 31 to 45")
+			f.Uint64Var(&h.last, "last", 60, "parts rates and overload: last drawn problem")
 			f.BoolVar(&h.explicit, "flags", true, "part rates: compare pools and applications with explicit flags, too")
 			f.StringVar(&kinds, "kinds", "pools,applications,cascades,queues", "part rates: kinds of problems")
 		},
