@@ -32,7 +32,8 @@ func (g *GearResult) ExpectedAccuracy(tables *gear.Tables) float64 {
 	total, correct := 0.0, 0.0
 	for gearIndex, accuracy := range tables.GearAccuracies() {
 		requests := float64(g.RequestsByGear[gearIndex])
-		total, correct = total+requests, correct+requests*accuracy
+		total += requests
+		correct += requests * accuracy
 	}
 	return correct / max(1, total)
 }

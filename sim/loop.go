@@ -77,7 +77,7 @@ func newLoop(ctx context.Context, cfg *Config) *loop {
 	tables := cfg.Tables
 	run := &loop{ctx: ctx, cfg: cfg, tables: tables, truth: cfg.Truth}
 	run.frontEnd = newFrontEnd(cfg)
-	run.ledger.acc = report.New(reportConfig(cfg))
+	run.ledger.reportCounts = report.New(reportConfig(cfg))
 	run.ledger.shares = fair.New(tables)
 	run.batches.init(tables)
 	run.ledger.init()
@@ -151,7 +151,7 @@ func (l *loop) cutArrivals() error {
 	}
 	l.agenda.arrivalPending = false
 	l.cutAt, l.cfg.Duration = cutAt, cutAt
-	l.ledger.acc.EndAt(cutAt)
+	l.ledger.reportCounts.EndAt(cutAt)
 	return nil
 }
 
@@ -281,7 +281,7 @@ func (l *loop) pullArrival() {
 // admitArrival is called when the pulled request arrives at the policy. It drops the request if its client (0 means
 // none) has used up its share of the model's capacity; otherwise it enters it into the ledger, tells the policy and, if
 // requests have several tasks (loop.flow), reveals the first ones. It also pulls the next request from the source.
-// ledger.acc counts what the report needs, and loop.truth notes what really happens to the request.
+// ledger.reportCounts counts what the report shows, and loop.truth notes what really happens to the request.
 func (l *loop) admitArrival() {
 	arrival := &l.nextArrival
 
@@ -291,10 +291,10 @@ func (l *loop) admitArrival() {
 		slo = l.tables.Models[arrival.Model].SLO
 	}
 	model, arrivedAt, client := arrival.Model, arrival.ArrivedAt, policy.ClientNumber(arrival.Client)
-	l.ledger.acc.Arrive(model, arrivedAt)
+	l.ledger.reportCounts.Arrive(model, arrivedAt)
 	if client != 0 && !l.ledger.shares.Admit(l.agenda.now, model, client, 1) {
-		l.ledger.acc.Drop(model, arrivedAt, int(policy.ReasonQueueFull))
-		if l.cfg.OnEnded != nil && l.ledger.acc.IsCounted(arrivedAt) {
+		l.ledger.reportCounts.Drop(model, arrivedAt, int(policy.ReasonQueueFull))
+		if l.cfg.OnEnded != nil && l.ledger.reportCounts.IsCounted(arrivedAt) {
 			l.cfg.OnEnded(RequestEnd{model, arrivedAt, l.agenda.now, arrivedAt + slo, policy.ReasonQueueFull.String()})
 		}
 		l.pullArrival()
@@ -332,7 +332,7 @@ func (l *loop) admitArrival() {
 // empty if the request was answered.
 func (l *loop) noteEnd(request *request, endedAt time.Duration, reason string) {
 	l.trace.countOpen(endedAt, request.model, -1)
-	if l.cfg.OnEnded != nil && l.ledger.acc.IsCounted(request.arrivedAt) {
+	if l.cfg.OnEnded != nil && l.ledger.reportCounts.IsCounted(request.arrivedAt) {
 		l.cfg.OnEnded(RequestEnd{request.model, request.arrivedAt, endedAt, request.deadline, reason})
 	}
 }

@@ -80,8 +80,11 @@ func (store *sessionStore) taskRevealed(task int32) {
 
 	// A task continues the state of an input of the same service, preferably one that no task continues yet. previous is
 	// that input's task, -1 if there is none.
-	previous := flows.ContinuedTask(l.ledger.tasks.List[task].Inputs, func(input int32) bool { return l.ledger.tasks.List[input].Service == service }, func(input int32) bool { return store.stateOf(input).nextTask < 0 })
-	record.state.bytes, record.state.recomputeTime = flows.ScaleByWork(usualState.Bytes, record.work), time.Duration(flows.ScaleByWork(int64(usualState.Recompute), record.work))
+	isOfService := func(input int32) bool { return l.ledger.tasks.List[input].Service == service }
+	isUncontinued := func(input int32) bool { return store.stateOf(input).nextTask < 0 }
+	previous := flows.ContinuedTask(l.ledger.tasks.List[task].Inputs, isOfService, isUncontinued)
+	record.state.bytes = flows.ScaleByWork(usualState.Bytes, record.work)
+	record.state.recomputeTime = time.Duration(flows.ScaleByWork(int64(usualState.Recompute), record.work))
 	if previous < 0 {
 		return
 	}
@@ -92,7 +95,8 @@ func (store *sessionStore) taskRevealed(task int32) {
 		previousState.nextTask = task
 	}
 	record.state.previousTask = previous
-	record.state.bytes, record.state.recomputeTime = record.state.bytes+previousState.bytes, record.state.recomputeTime+previousState.recomputeTime
+	record.state.bytes += previousState.bytes
+	record.state.recomputeTime += previousState.recomputeTime
 }
 
 // countRecomputed is called when a batch starts. It counts the session states that its tasks find on the device or
