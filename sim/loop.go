@@ -56,17 +56,17 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	l := newLoop(ctx, &cfg)
-	if err := l.run(); err != nil {
-		return nil, fmt.Errorf("simulating: at %v: %w", l.agenda.now, err)
+	newRun := newLoop(ctx, &cfg)
+	if err := newRun.run(); err != nil {
+		return nil, fmt.Errorf("simulating: at %v: %w", newRun.agenda.now, err)
 	}
 	if err := arrivals.Err(cfg.Source); err != nil {
 		return nil, fmt.Errorf("simulating: reading arrivals: %w", err)
 	}
-	if err := l.closeRun(); err != nil {
+	if err := newRun.closeRun(); err != nil {
 		return nil, fmt.Errorf("simulating: %w", err)
 	}
-	return l.buildResult(), nil
+	return newRun.buildResult(), nil
 }
 
 // newLoop prepares a run: its hosts (which simulate devices and instances), the rule by which requests end, and the
@@ -224,8 +224,8 @@ func (l *loop) beginEvent(kind policy.EventKind) *policy.Event {
 // beginBatchEvent begins an event for the policy about the batch in a slot on a device. The caller fills in the rest
 // and calls tellPolicy.
 func (l *loop) beginBatchEvent(kind policy.EventKind, batchSlot, device int32) *policy.Event {
-	ev, b := l.beginEvent(kind), l.batches.at(batchSlot)
-	ev.Model, ev.Service, ev.Batch, ev.Device = b.model, b.service, batchSlot, device
+	ev, batch := l.beginEvent(kind), l.batches.at(batchSlot)
+	ev.Model, ev.Service, ev.Batch, ev.Device = batch.model, batch.service, batchSlot, device
 	return ev
 }
 

@@ -139,11 +139,11 @@ func (s *loadSearch) reportAt(point int) (*formats.Report, error) {
 func (s *loadSearch) highestLoad(passes func(*formats.Report) bool) (float64, error) {
 	search := gridBracket{candidate: min(gridIndex(1), s.maxPoint), lowestFail: s.maxPoint + 1}
 	for !search.isClosed() {
-		r, err := s.reportAt(search.candidate)
+		report, err := s.reportAt(search.candidate)
 		if err != nil {
 			return 0, err
 		}
-		search.observe(passes(r))
+		search.observe(passes(report))
 	}
 	return gridLoad(search.highestPass), nil
 }
@@ -218,9 +218,9 @@ func (s *loadSearch) interruptedResult(err error) *MaxLoad {
 		return nil
 	}
 	result := &MaxLoad{Points: s.pointsInOrder(), Interrupted: true}
-	for _, p := range result.Points {
-		if s.allAttain(p.Report) {
-			result.Overall = p.Load
+	for _, point := range result.Points {
+		if s.allAttain(point.Report) {
+			result.Overall = point.Load
 		}
 	}
 	return result
@@ -228,13 +228,13 @@ func (s *loadSearch) interruptedResult(err error) *MaxLoad {
 
 // Sweep simulates the given load factors, in order, numRuns runs each, and searches nothing. If ctx is cancelled,
 // it returns the error together with the loads that are complete, or nil if there are none.
-func Sweep(ctx context.Context, sc *Scenario, loads []float64, numRuns int) (*MaxLoad, error) {
+func Sweep(ctx context.Context, base *Scenario, loads []float64, numRuns int) (*MaxLoad, error) {
 	sweep := &MaxLoad{}
 	for _, load := range loads {
 		if !(load > 0) || math.IsInf(load, 0) {
 			return nil, fmt.Errorf("simulating: load %v, expected more than 0", load)
 		}
-		scenario := *sc
+		scenario := *base
 		scenario.Load = load
 		result, err := Replicate(ctx, &scenario, numRuns)
 		if err != nil {

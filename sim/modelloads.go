@@ -182,8 +182,8 @@ func (scenario *Scenario) modelRates() []float64 {
 // warm-up grows with them. With longest 0 they last as long as before.
 func (scenario *Scenario) AtRates(rates []float64, longest time.Duration) *Scenario {
 	sum := func(list []float64) (rps float64) {
-		for _, r := range list {
-			rps += r
+		for _, rate := range list {
+			rps += rate
 		}
 		return rps
 	}

@@ -52,11 +52,11 @@ func (exactService) LoadTime(int32) (time.Duration, bool) { return 0, false }
 // RunTime returns how long a batch of this size runs at a stage (an index in Tables.Stages): the mean of the plan's
 // tables or, without means, their planned time. Index 0 of the tables is for batch size 1. It implements Service.
 func (e exactService) RunTime(stage, batch int32) time.Duration {
-	s := &e.tables.Stages[stage]
-	if s.Mean != nil {
-		return s.Mean[batch-1]
+	stageTable := &e.tables.Stages[stage]
+	if stageTable.Mean != nil {
+		return stageTable.Mean[batch-1]
 	}
-	return s.Infer[batch-1]
+	return stageTable.Infer[batch-1]
 }
 
 // TransferTime returns the planned time of a transfer, which is how long it takes. It implements Service.
@@ -76,12 +76,12 @@ func (s *idleAwareService) ObserveStart(_, idleTime time.Duration) { s.idleTime 
 
 // RunTime returns the exact time plus a penalty, because a device that was idle takes longer. The penalty grows linearly
 // with the idle time, up to the full penalty of the stage (IdlePenalty) after formats.IdleGap. It implements Service.
-func (s *idleAwareService) RunTime(stage, batch int32) time.Duration {
-	penalty := s.tables.Stages[stage].IdlePenalty
-	if s.idleTime < formats.IdleGap {
-		penalty = time.Duration(float64(penalty) * float64(s.idleTime) / float64(formats.IdleGap))
+func (stageTable *idleAwareService) RunTime(stage, batch int32) time.Duration {
+	penalty := stageTable.tables.Stages[stage].IdlePenalty
+	if stageTable.idleTime < formats.IdleGap {
+		penalty = time.Duration(float64(penalty) * float64(stageTable.idleTime) / float64(formats.IdleGap))
 	}
-	return s.exactService.RunTime(stage, batch) + penalty
+	return stageTable.exactService.RunTime(stage, batch) + penalty
 }
 
 // Distribution is a distribution of service times around those of the tables.
