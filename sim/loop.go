@@ -250,9 +250,10 @@ func (l *loop) failRun(err error) {
 }
 
 // pullArrival takes the next request from the source and puts its arrival at the policy on the agenda: after Ingress
-// and, if the run has a front end, after that has handled the requests before. Only one arrival is on the agenda at a time. Requests from Duration on are not taken.
-// It writes the request into l.nextArrival. An unknown model, or an arrival before the present time, ends the run with
-// an error; arrivals are named in it by their time at the client, which is earlier by Ingress.
+// and, if the run has a front end, after that has handled the requests before. Only one arrival is on the agenda at a
+// time. Requests from Duration on are not taken. It writes the request into l.nextArrival. An unknown model, or an
+// arrival before the present time, ends the run with an error; arrivals are named in it by their time at the client,
+// which is earlier by Ingress.
 func (l *loop) pullArrival() {
 	arrival := &l.nextArrival
 	if !l.cfg.Source.Next(arrival) {

@@ -157,7 +157,8 @@ func (s *planner) tickSecond(now time.Duration) {
 		s.arrivals[module] = 0
 		s.queueTimes[module].mean = s.queueTimes[module].meanAt(now)
 		followsLoad := !s.variant.IsFeas && s.variant.HighestFirst == nil
-		if highestFirst := load.wantsHighestFirst(s.workers.modules[module].capacity, s.variant.ImmediateMode); followsLoad && highestFirst != load.highestFirst {
+		highestFirst := load.wantsHighestFirst(s.workers.modules[module].capacity, s.variant.ImmediateMode)
+		if followsLoad && highestFirst != load.highestFirst {
 			load.highestFirst = highestFirst
 			s.statistics.recordOrderChange(now, int32(module), highestFirst)
 		}

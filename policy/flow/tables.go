@@ -355,7 +355,8 @@ func (g *GraphTables) setScaling(scalingPlan *formats.FlowScaling) error {
 		Interval: scalingPlan.EveryUS.D(), Window: scalingPlan.WindowUS.D(), Hold: scalingPlan.HoldUS.D(), Lookahead: scalingPlan.LookaheadUS.D(),
 		RiseSigmas: scalingPlan.RiseSigmas, MaxWorkers: scalingPlan.MaxWorkers, StartWorkers: scalingPlan.Start,
 	}
-	if scaling.Interval < time.Second || scaling.Window < time.Second || scaling.Interval%time.Second != 0 || scaling.Window%time.Second != 0 || len(scalingPlan.Table) == 0 {
+	isWholeSeconds := func(span time.Duration) bool { return span >= time.Second && span%time.Second == 0 }
+	if !isWholeSeconds(scaling.Interval) || !isWholeSeconds(scaling.Window) || len(scalingPlan.Table) == 0 {
 		return &document.Error{Path: "flow.scaling", Found: fmt.Sprintf("every %v, window %v, %d rows", scaling.Interval, scaling.Window, len(scalingPlan.Table)), Expected: "whole seconds, and a row"}
 	}
 	for i := range scalingPlan.Table {

@@ -16,7 +16,7 @@ type SegmentVisits struct {
 	Chance float64
 }
 
-// ServiceDemand is what a visit of a segment asks of a service.
+// ServiceDemand is the tasks and the work that a visit of a segment gives to a service.
 type ServiceDemand struct {
 	Service int32
 	Tasks   float64 // mean number of tasks

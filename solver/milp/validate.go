@@ -79,17 +79,18 @@ func (m *Model) Validate() error {
 	return fmt.Errorf("%w %q: %w", ErrInvalid, m.Name, errors.Join(faults...))
 }
 
-// outOfRange adds a fault for each coefficient that solvers do not accept as it is. Validate calls it if no units help.
+// outOfRange adds a fault for each coefficient that is too large or too small for solvers. Validate calls it if no
+// choice of units for rows and variables (Scaling) brings all coefficients into the range.
 func (m *Model) outOfRange(addFault func(format string, args ...any)) {
-	c := m.Columns()
+	columns := m.Columns()
 	for j := range m.vars {
-		for k := c.Start[j]; k < c.Start[j+1]; k++ {
-			row, col, v := m.RowName(Row(c.Index[k])), m.VarName(Var(j)), c.Value[k]
+		for k := columns.Start[j]; k < columns.Start[j+1]; k++ {
+			rowName, varName, value := m.RowName(Row(columns.Index[k])), m.VarName(Var(j)), columns.Value[k]
 			switch {
-			case math.Abs(v) > maxMagnitude:
-				addFault("row %s, variable %s: coefficient %v, expected a number of at most %g in magnitude", row, col, v, float64(maxMagnitude))
-			case math.Abs(v) < minCoef:
-				addFault("row %s, variable %s: coefficient %v is below %g in magnitude, where solvers take it for zero, and no units of rows and variables mend that", row, col, v, float64(minCoef))
+			case math.Abs(value) > maxMagnitude:
+				addFault("row %s, variable %s: coefficient %v, expected a number of at most %g in magnitude", rowName, varName, value, float64(maxMagnitude))
+			case math.Abs(value) < minCoef:
+				addFault("row %s, variable %s: coefficient %v is below %g in magnitude, where solvers take it for zero, and no units of rows and variables mend that", rowName, varName, value, float64(minCoef))
 			}
 		}
 	}
