@@ -22,7 +22,8 @@ type nodeWiring struct {
 
 // AddKind adds a kind of devices with its name and its number of physical devices.
 func (b *Builder) AddKind(name string, count int) {
-	b.tables.Kinds, b.tables.KindCounts = append(b.tables.Kinds, name), append(b.tables.KindCounts, int32(count))
+	b.tables.Kinds = append(b.tables.Kinds, name)
+	b.tables.KindCounts = append(b.tables.KindCounts, int32(count))
 }
 
 // AddModel adds a model to the tables. Its pipelines are added next.
@@ -45,7 +46,8 @@ func (b *Builder) AddStage(stage Stage) int32 {
 	pipeline := &b.tables.Pipelines[len(b.tables.Pipelines)-1]
 	stage.Pipeline, stage.Hop = int32(len(b.tables.Pipelines)-1), int16(pipeline.NumStages)
 	pipeline.NumStages++
-	b.tables.Stages, b.stageDevices = append(b.tables.Stages, stage), append(b.stageDevices, nil)
+	b.tables.Stages = append(b.tables.Stages, stage)
+	b.stageDevices = append(b.stageDevices, nil)
 	return int32(len(b.tables.Stages) - 1)
 }
 
@@ -113,7 +115,8 @@ func (b *Builder) PlaceStage(stage, device int32) {
 func (b *Builder) BuildTables() *Tables {
 	tables := &b.tables
 	for stage, devices := range b.stageDevices {
-		tables.Stages[stage].FirstDevice, tables.Stages[stage].NumDevices = int32(len(tables.StageDevices)), int32(len(devices))
+		tables.Stages[stage].FirstDevice = int32(len(tables.StageDevices))
+		tables.Stages[stage].NumDevices = int32(len(devices))
 		tables.StageDevices = append(tables.StageDevices, devices...)
 	}
 	tables.addServices()

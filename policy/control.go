@@ -50,9 +50,9 @@ type RevealedTasks struct {
 // TakeSlot returns a slot (the number by which events name a task) for a new task: one that was released, or the
 // next number.
 func (r *RevealedTasks) TakeSlot() int32 {
-	if n := len(r.freeSlots); n > 0 {
-		slot := r.freeSlots[n-1]
-		r.freeSlots = r.freeSlots[:n-1]
+	if freeCount := len(r.freeSlots); freeCount > 0 {
+		slot := r.freeSlots[freeCount-1]
+		r.freeSlots = r.freeSlots[:freeCount-1]
 		return slot
 	}
 	r.nextSlot++

@@ -113,11 +113,12 @@ func ClientNumber(name string) int32 {
 	if name == "" {
 		return 0
 	}
-	hash := uint32(2166136261) // FNV-1a
+	const offsetBasis, prime = 2166136261, 16777619 // of the 32-bit FNV-1a hash
+	hash := uint32(offsetBasis)
 	for i := range len(name) {
-		hash = (hash ^ uint32(name[i])) * 16777619
+		hash = (hash ^ uint32(name[i])) * prime
 	}
-	return int32(max(hash>>1, 1))
+	return int32(max(hash>>1, 1)) // of 31 bits, and never 0
 }
 
 // ActionKind says what the interpreter is to do.

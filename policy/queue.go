@@ -19,8 +19,10 @@ type serverKind struct {
 	tensorParallel int
 }
 
-// addServerKinds returns the kinds of devices by kinds of servers, whose times differ. Where servers on a kind of devices have different
-// numbers of them, each further number is a kind of its own, with the same name and without devices beside those of the first.
+// addServerKinds returns, by kind of servers (a kind of devices, and how many of them a server takes), the index of its
+// kind in t.Kinds. Kinds of servers are kinds of their own because their times differ. If servers on one kind of devices
+// take different numbers of them, addServerKinds adds a kind for each further number, with the same name and without
+// devices beside those of the first.
 func (t *Tables) addServerKinds(queuePlan *formats.QueuePlan) map[serverKind]int32 {
 	kinds := map[serverKind]int32{}
 	isTaken := make([]bool, len(t.Kinds))
@@ -39,14 +41,15 @@ func (t *Tables) addServerKinds(queuePlan *formats.QueuePlan) map[serverKind]int
 	return kinds
 }
 
-// KindLabels returns the names of the kinds, for people: of kinds with the same name with the devices of their servers, such as 2 x A100.
+// KindLabels returns the names of the kinds for people. Kinds with the same name, those of servers that take different
+// numbers of devices, are told apart by that number, such as "2 x A100".
 func (t *Tables) KindLabels() []string {
 	labels := slices.Clone(t.Kinds)
-	for d := range t.Devices {
-		kind := t.Devices[d].Kind
+	for device := range t.Devices {
+		kind := t.Devices[device].Kind
 		isSameName := func(name string) bool { return name == t.Kinds[kind] }
 		if first := slices.IndexFunc(t.Kinds, isSameName); slices.ContainsFunc(t.Kinds[first+1:], isSameName) {
-			labels[kind] = fmt.Sprintf("%.0f x %s", t.PhysicalDevices(int32(d)), t.Kinds[kind])
+			labels[kind] = fmt.Sprintf("%.0f x %s", t.PhysicalDevices(int32(device)), t.Kinds[kind])
 		}
 	}
 	return labels
@@ -140,7 +143,8 @@ func (t *Tables) serverOf(instance *formats.QueueInstance, profile *formats.Prof
 			networkCost.UnloadTime = cost.Loads.LeavesUS().D()
 		}
 		server.Costs[t.networkOf(model)] = networkCost
-		server.BlockTokens, server.SwapGBps = max(server.BlockTokens, int32(cost.BlockTokens)), max(server.SwapGBps, cost.SwapGBps)
+		server.BlockTokens = max(server.BlockTokens, int32(cost.BlockTokens))
+		server.SwapGBps = max(server.SwapGBps, cost.SwapGBps)
 	}
 	return server, nil
 }
@@ -153,7 +157,8 @@ func (t *Tables) addQueuePipelines(queuePlan *formats.QueuePlan) {
 		model := &t.Models[i]
 		class := &queuePlan.Classes[i]
 		model.Prompt, model.Output, model.Sessions = class.Prompt, class.Output, class.Sessions
-		model.SLOFigure, model.Priority, model.WaitSLO, model.FirstPipeline, model.NumPipelines = class.Figure, int32(class.Priority), class.WaitingUS.D(), int32(i), 1
+		model.SLOFigure, model.Priority, model.WaitSLO = class.Figure, int32(class.Priority), class.WaitingUS.D()
+		model.FirstPipeline, model.NumPipelines = int32(i), 1
 
 		// Its only stage runs on every instance that may run the network. The time of the stage is that of a mean prompt and
 		// answer alone on the slowest of these, and at least a nanosecond.

@@ -171,7 +171,8 @@ func (l *TaskLedger) addTask(revealedTask *RevealedTask) {
 		l.List = append(l.List, Task{})
 	}
 	task := &l.List[revealedTask.Task]
-	*task = Task{Req: revealedTask.Req, Service: revealedTask.Service, State: TaskWaiting, Ticket: task.Ticket + 1, inputDevice: -1, Inputs: append(task.Inputs[:0], l.Reveals.InputsOf(revealedTask)...)}
+	inputs := append(task.Inputs[:0], l.Reveals.InputsOf(revealedTask)...) // in the memory of the slot's earlier task
+	*task = Task{Req: revealedTask.Req, Service: revealedTask.Service, State: TaskWaiting, Ticket: task.Ticket + 1, inputDevice: -1, Inputs: inputs}
 	l.Host.NoteTask(revealedTask)
 }
 

@@ -25,8 +25,9 @@ const (
 // Topologies returns the topologies that CompileOn takes, the usual one first.
 func Topologies() []Topology { return []Topology{TopologyNodes, TopologyStages} }
 
-// CompileOn compiles a plan like Compile, with the given topology: links of nodes, as they are, or of stages, as
-// PPipe's model has them.
+// CompileOn compiles a plan like Compile, with links of the given topology: TopologyNodes, those of the cluster, or
+// TopologyStages, those that PPipe's simulator assumes. It returns an error for another topology, or a plan that does not
+// fit it.
 func CompileOn(plan *formats.Plan, topology Topology) (*Tables, error) {
 	tables, err := Compile(plan)
 	if err != nil || topology == TopologyNodes {

@@ -35,17 +35,20 @@ func (agenda *agenda) scheduleInPlace(due time.Duration, order policy.EventKind,
 	return entry
 }
 
+// hostSequenceBase is added to the sequence numbers of entries that belong to no batch. Those of entries of batches are
+// serial numbers of batches, which stay below it.
+const hostSequenceBase = 1 << 48
+
 // scheduleAfter puts an entry that belongs to no batch on the agenda, a delay from now. Among the entries of its
-// instant and order it comes after those of batches, whose sequence numbers are below 2^48, and after earlier entries
-// of this sort.
+// instant and order it comes after those of batches, and after earlier entries that belong to no batch.
 func (agenda *agenda) scheduleAfter(delay time.Duration, order policy.EventKind, entry agendaEntry) {
 	agenda.hostEntries++
-	agenda.schedule(agenda.now+delay, order, 1<<48+agenda.hostEntries, entry)
+	agenda.schedule(agenda.now+delay, order, hostSequenceBase+agenda.hostEntries, entry)
 }
 
-// peek returns the time and the order (within its instant) of the next entry of the heap or of the next arrival. If
-// there is none, both are larger than any real ones. Of an arrival and an entry of the same time, the one of the lower
-// order is next.
+// peek returns the time and the order (within its instant) of whichever is first: the next entry of the heap or the
+// next arrival. If their times are equal, the one of the lower order is first. If there is neither, it returns the
+// largest time and the largest order.
 func (agenda *agenda) peek() (time.Duration, uint8) {
 	nextAt, order := time.Duration(1<<63-1), uint8(255)
 	if agenda.heap.Len() > 0 {

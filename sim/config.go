@@ -122,7 +122,7 @@ type Result struct {
 	FrontEndOccupied  time.Duration     // by requests and runs; 0 if there is no front end
 	FrontEndElapsed   time.Duration     // until the last request had passed it
 	transferTimes     transferTimes
-	acc               *report.Accumulator
+	reportCounts      *report.Accumulator // what the report of this run, or of several, is made of
 }
 
 // check returns an error if a field that a run needs is missing, or if a time or a device is invalid. Run calls it

@@ -144,7 +144,7 @@ func (h *deviceHost) dispatch(batchSlot int32) {
 	batch.firstStage = h.tables.Stages[hop.Stage].Hop // position in the pipeline of the first stage that the batch runs
 	if batch.firstStage == 0 {
 		if batch.model >= 0 { // the report counts the batches of single models
-			h.ledger.acc.Batch(batch.model, int(batch.size), h.agenda.now)
+			h.ledger.reportCounts.Batch(batch.model, int(batch.size), h.agenda.now)
 		}
 		h.queueRun(batchSlot)
 		return

@@ -32,12 +32,12 @@ type endingRule interface {
 	addResult(r *Result)
 }
 
-// endings lists what makes the rules beside the direct one. It returns nil if a run is of another kind.
+// endings lists the constructors of all rules but the direct one. Each returns nil for a run of another kind.
 var endings = []func(l *loop) endingRule{newCascadeEnding, newFlowEnding, newTokenEnding}
 
-// endingOf returns the ending rule of a run, which says what the end of a batch means to its requests: that of the
-// first kind of plan that wants the run, or else the direct one, by which a request has one task and is answered when
-// that ends.
+// endingOf returns the ending rule of a run, which says what the end of a batch means to its requests: the first rule
+// of endings that fits the plan of the run. If none does, it returns the direct rule: a request has one task and is
+// answered when that ends.
 func endingOf(loop *loop) endingRule {
 	for _, newEnding := range endings {
 		if rule := newEnding(loop); rule != nil {
@@ -52,7 +52,7 @@ type directEnding struct{ loop *loop }
 
 // batchRan answers the requests of a batch that has ended. They have one task each, in the slot of the same number. The
 // answer reaches the client later by Egress. Requests that were dropped while they ran only free their slots. It
-// implements endingRule. The second parameter, the device, does not matter here.
+// implements endingRule. The second parameter, the device on which the batch ended, is not needed.
 func (e directEnding) batchRan(batchSlot, _ int32) {
 	loop := e.loop
 	answeredAt := loop.agenda.now + loop.cfg.Egress

@@ -151,7 +151,8 @@ func (f *flowEnding) NoteTask(revealed *policy.RevealedTask) {
 	// Enter what is known of it. It has run no stage yet (-1).
 	f.ledger.locations[revealed.Task] = taskLocation{lastStage: -1}
 	record := &f.records[revealed.Task]
-	record.work, record.revealedAt, record.prompt, record.output, record.ask = revealed.Work, loop.agenda.now, revealed.Prompt, revealed.Output, revealed.Ask
+	record.work, record.revealedAt = revealed.Work, loop.agenda.now
+	record.prompt, record.output, record.ask = revealed.Prompt, revealed.Output, revealed.Ask
 	if f.sessions != nil {
 		f.sessions.taskRevealed(revealed.Task)
 	}

@@ -86,7 +86,7 @@ func (f *flowStats) maxGoodRequests() int64 {
 	// time.
 	relaxed, sum := f.relaxedProblem(), int64(0)
 	for _, arrivedAt := range f.arrivalTimes {
-		if relaxed.acceptIfInTime(arrivedAt, slo) && f.loop.ledger.acc.IsCounted(arrivedAt) {
+		if relaxed.acceptIfInTime(arrivedAt, slo) && f.loop.ledger.reportCounts.IsCounted(arrivedAt) {
 			f.secondOf(arrivedAt).Bound++
 			sum++
 		}
@@ -142,10 +142,10 @@ func (f *flowStats) addSharedDevices(relaxed *fluidRelaxation, visits []int) {
 	handled := make([]bool, f.services)
 	for module := range handled {
 		// The least times that a request needs before and after the modules of this set.
-		var before, after time.Duration
+		var timeBefore, timeAfter time.Duration
 
-		// By second of the run: requests per second that the devices serve, if each visits all modules joined so far.
-		var rates []float64
+		// By second of the run: requests per second that the devices serve, if each request visits all modules joined so far.
+		var jointRates []float64
 		workers := f.tables.Modules[module].Workers
 
 		// Collect the modules on the same devices. The rates r1 and r2 join to 1 / (1/r1 + 1/r2).
@@ -155,24 +155,27 @@ func (f *flowStats) addSharedDevices(relaxed *fluidRelaxation, visits []int) {
 				continue
 			}
 			handled[other] = true
-			if rates == nil {
-				before, after, rates = relaxed.timeBefore[other], relaxed.timeAfter[other], slices.Clone(relaxed.rate[other])
+			if jointRates == nil {
+				timeBefore, timeAfter, jointRates = relaxed.timeBefore[other], relaxed.timeAfter[other], slices.Clone(relaxed.rate[other])
 				continue
 			}
-			before, after = min(before, relaxed.timeBefore[other]), min(after, relaxed.timeAfter[other])
+			timeBefore, timeAfter = min(timeBefore, relaxed.timeBefore[other]), min(timeAfter, relaxed.timeAfter[other])
 			for second, rate := range relaxed.rate[other] {
-				if sum := rates[second] + rate; sum > 0 {
-					rates[second] *= rate / sum
+				if sum := jointRates[second] + rate; sum > 0 {
+					jointRates[second] *= rate / sum
 				}
 			}
 		}
 
-		// If a device has a single module, the constraint on that is there already. (If it has others, but they are left out,
-		// the constraint of the one that is not is added once more, which changes nothing.) freeAt and nextFreeAt begin at 0,
-		// as no work is accepted yet.
-		if rates != nil && len(f.servicesByDevice[workers[0]]) > 1 {
-			relaxed.timeBefore, relaxed.timeAfter, relaxed.rate = append(relaxed.timeBefore, before), append(relaxed.timeAfter, after), append(relaxed.rate, rates)
-			relaxed.freeAt, relaxed.nextFreeAt = append(relaxed.freeAt, 0), append(relaxed.nextFreeAt, 0)
+		// If the devices run a single module, its own constraint says the same. (If they run others that are left out, the
+		// constraint of the one that is not is added once more, which changes nothing.) freeAt and nextFreeAt begin at 0, as no
+		// work is accepted yet.
+		if jointRates != nil && len(f.servicesByDevice[workers[0]]) > 1 {
+			relaxed.rate = append(relaxed.rate, jointRates)
+			relaxed.timeBefore = append(relaxed.timeBefore, timeBefore)
+			relaxed.timeAfter = append(relaxed.timeAfter, timeAfter)
+			relaxed.freeAt = append(relaxed.freeAt, 0)
+			relaxed.nextFreeAt = append(relaxed.nextFreeAt, 0)
 		}
 	}
 }

@@ -21,13 +21,14 @@ func (r *Result) reportFlow() {
 	}
 
 	// Report the modules, and the part of their time that was in vain.
-	runTime, invalid := time.Duration(0), time.Duration(0)
+	runTime, invalidTime := time.Duration(0), time.Duration(0)
 	for moduleIndex := range flow.Modules {
 		module := &flow.Modules[moduleIndex]
-		runTime, invalid = runTime+module.RunTime, invalid+module.InvalidTime
+		runTime += module.RunTime
+		invalidTime += module.InvalidTime
 		r.Report.Modules = append(r.Report.Modules, module.moduleReport(flow.DropStats, moduleIndex))
 	}
-	report := &formats.FlowReport{Invalid: timeShare(invalid, runTime), DeviceUS: document.Micros(flow.DeviceTime), Overload: flow.overloadReport()}
+	report := &formats.FlowReport{Invalid: timeShare(invalidTime, runTime), DeviceUS: document.Micros(flow.DeviceTime), Overload: flow.overloadReport()}
 
 	// The worst windows of several widths, in seconds.
 	for _, width := range []int{1, 2, 5, 10, 20, 60} {
@@ -63,7 +64,8 @@ func (m *FlowModule) moduleReport(stats *dropping.RunStatistics, moduleIndex int
 	report := formats.ModuleReport{Module: m.Name, Requests: m.Requests, Dropped: m.Dropped, InvalidShare: timeShare(m.InvalidTime, m.RunTime)}
 	batches, tasks := int64(0), int64(0)
 	for size, batchCount := range m.BatchesBySize {
-		batches, tasks = batches+batchCount, tasks+int64(size)*batchCount
+		batches += batchCount
+		tasks += int64(size) * batchCount
 	}
 	if batches > 0 {
 		report.RunUS, report.Batch = document.Micros(m.RunTime/time.Duration(batches)), float64(tasks)/float64(batches)
@@ -77,8 +79,8 @@ func (m *FlowModule) moduleReport(stats *dropping.RunStatistics, moduleIndex int
 	return report
 }
 
-// millisecondQuantiles returns quantiles of times that were counted by whole milliseconds: counts[ms] is how many took
-// ms. If all counts are 0, it returns nil. It returns the quantiles 0.5, 0.9 and 0.99 in microseconds.
+// millisecondQuantiles returns the quantiles 0.5, 0.9 and 0.99, in microseconds, of times that were counted by whole
+// milliseconds: counts[ms] is the number of times of ms milliseconds. If all counts are 0, it returns nil.
 func millisecondQuantiles(counts []int64) *formats.TimeQuantiles {
 	total := int64(0)
 	for _, count := range counts {
@@ -88,12 +90,12 @@ func millisecondQuantiles(counts []int64) *formats.TimeQuantiles {
 		return nil
 	}
 
-	// A quantile is the first millisecond up to which enough were counted.
+	// A quantile is the first millisecond up to which at least that share of all times was counted.
 	quantile := func(share float64) document.Micros {
-		sum := int64(0)
+		countUpTo := int64(0)
 		for ms, count := range counts {
-			sum += count
-			if float64(sum) >= share*float64(total) {
+			countUpTo += count
+			if float64(countUpTo) >= share*float64(total) {
 				return document.Micros(time.Duration(ms) * time.Millisecond)
 			}
 		}
@@ -102,13 +104,17 @@ func millisecondQuantiles(counts []int64) *formats.TimeQuantiles {
 	return &formats.TimeQuantiles{P50US: quantile(.5), P90US: quantile(.9), P99US: quantile(.99)}
 }
 
-// worstWindow returns the least goodput (share of requests answered in time) and the largest drop rate (share of all
-// others) of the windows of a width in seconds, which lie side by side. Windows with fewer than five requests per second
-// do not count. Without any that counts, goodput is 1.
+// minWindowRate is the least rate, in requests per second, of a window whose goodput counts: with fewer requests a single
+// one would change it much.
+const minWindowRate = 5
+
+// worstWindow returns the least goodput (share of requests answered in time) and the largest drop rate (1 - goodput) of
+// the windows of a width in seconds, which lie side by side. Windows with fewer than minWindowRate requests per second do
+// not count. If none counts, goodput is 1 and the drop rate 0.
 func (f *FlowResult) worstWindow(width int) formats.FlowWindow {
 	worst := formats.FlowWindow{WidthUS: document.Micros(time.Duration(width) * time.Second), Goodput: 1}
 	for first := 0; first+width <= len(f.Seconds); first += width {
-		if window := f.windowSum(first, width); int(window.Arrived) >= 5*width {
+		if window := f.windowSum(first, width); int(window.Arrived) >= minWindowRate*width {
 			goodput := float64(window.Good) / float64(window.Arrived)
 			worst.Goodput, worst.Drop = min(worst.Goodput, goodput), max(worst.Drop, 1-goodput)
 		}
@@ -121,9 +127,17 @@ func (f *FlowResult) worstWindow(width int) formats.FlowWindow {
 func (f *FlowResult) windowSum(first, width int) FlowSecond {
 	var window FlowSecond
 	for _, second := range f.Seconds[first : first+width] {
-		window.Arrived, window.Good, window.Bound, window.Capacity = window.Arrived+second.Arrived, window.Good+second.Good, window.Bound+second.Bound, window.Capacity+second.Capacity
+		window.add(&second)
 	}
 	return window
+}
+
+// add adds the figures of another second or window.
+func (s *FlowSecond) add(other *FlowSecond) {
+	s.Arrived += other.Arrived
+	s.Good += other.Good
+	s.Bound += other.Bound
+	s.Capacity += other.Capacity
 }
 
 // OverloadedWindows adds up the windows of ten seconds, side by side, in which more requests arrived than the workers
@@ -132,7 +146,7 @@ func (f *FlowResult) OverloadedWindows() (sum FlowSecond, windows int) {
 	const width = 10
 	for first := 0; first+width <= len(f.Seconds); first += width {
 		if window := f.windowSum(first, width); float64(window.Arrived) > window.Capacity {
-			sum.Arrived, sum.Good, sum.Bound, sum.Capacity = sum.Arrived+window.Arrived, sum.Good+window.Good, sum.Bound+window.Bound, sum.Capacity+window.Capacity
+			sum.add(&window)
 			windows++
 		}
 	}

@@ -68,15 +68,18 @@ func newFlowStats(loop *loop) *flowStats {
 	if tables == nil {
 		return nil
 	}
-	// By service: workersUp, the workers (a module on a device) that serve. By device: its services, whether it serves,
-	// whether a load of it was ordered, and since when it has been in use (-1 means that it is not).
-	stats := &flowStats{loop: loop, tables: tables, services: int32(len(loop.tables.Services)), workersUp: make([]int32, len(loop.tables.Services)), servicesByDevice: make([][]int32, len(loop.tables.Devices)), isServing: make([]bool, len(loop.tables.Devices)), isLoadOrdered: make([]bool, len(loop.tables.Devices)), presentSince: make([]time.Duration, len(loop.tables.Devices))}
+	services, devices := len(loop.tables.Services), len(loop.tables.Devices)
+	stats := &flowStats{
+		loop: loop, tables: tables, services: int32(services), workersUp: make([]int32, services),
+		servicesByDevice: make([][]int32, devices), isServing: make([]bool, devices), isLoadOrdered: make([]bool, devices), presentSince: make([]time.Duration, devices),
+	}
 
-	// Count the workers that are loaded from the start.
+	// Count the workers that are loaded from the start. Devices without a loaded network are not in use (presentSince -1).
 	for service := range loop.tables.Services {
 		stats.totals.Modules = append(stats.totals.Modules, FlowModule{Name: loop.tables.Services[service].Name})
 		for _, deviceIndex := range tables.Modules[service].Workers {
-			stats.servicesByDevice[deviceIndex], stats.presentSince[deviceIndex] = append(stats.servicesByDevice[deviceIndex], int32(service)), -1
+			stats.servicesByDevice[deviceIndex] = append(stats.servicesByDevice[deviceIndex], int32(service))
+			stats.presentSince[deviceIndex] = -1
 			if len(loop.tables.Resident[deviceIndex]) > 0 {
 				stats.presentSince[deviceIndex], stats.isServing[deviceIndex] = 0, true
 				stats.workersUp[service]++
@@ -98,7 +101,7 @@ func (f *flowStats) addRequest(req int32) {
 	clear(f.runTimes[req*f.services : (req+1)*f.services])
 	arrivedAt := f.loop.ledger.requests[req].arrivedAt
 	f.arrivalTimes = append(f.arrivalTimes, arrivedAt)
-	if f.loop.ledger.acc.IsCounted(arrivedAt) {
+	if f.loop.ledger.reportCounts.IsCounted(arrivedAt) {
 		f.totals.Requests++
 		f.secondOf(arrivedAt).Arrived++
 	}
@@ -145,7 +148,7 @@ func (f *flowStats) addDrop(req, task int32) {
 	if task >= 0 && int(task) < len(f.loop.ledger.tasks.List) && f.loop.ledger.tasks.List[task].Req == req {
 		service = f.loop.ledger.tasks.List[task].Service
 	}
-	if f.loop.ledger.acc.IsCounted(request.arrivedAt) {
+	if f.loop.ledger.reportCounts.IsCounted(request.arrivedAt) {
 		f.totals.Dropped++
 		f.totals.Modules[service].Dropped++
 	}
@@ -168,7 +171,7 @@ func (f *flowStats) addAnswer(req int32) {
 		f.markInvalid(req)
 	}
 	switch {
-	case !f.loop.ledger.acc.IsCounted(request.arrivedAt):
+	case !f.loop.ledger.reportCounts.IsCounted(request.arrivedAt):
 	case isLate:
 		f.totals.Late++
 	default:
@@ -280,8 +283,10 @@ func (f *flowStats) capacityIn(second int) float64 {
 			if !node.AlwaysReached {
 				continue
 			}
-			workers, pipeline := f.totals.Modules[node.Service].Workers, &f.loop.tables.Pipelines[f.loop.tables.Services[node.Service].FirstPipeline]
-			workerCount, deviceShare := workers[min(second, len(workers)-1)], f.tables.Modules[node.Service].DeviceShares[0]
+			workers := f.totals.Modules[node.Service].Workers // by second
+			workerCount := workers[min(second, len(workers)-1)]
+			deviceShare := f.tables.Modules[node.Service].DeviceShares[0]
+			pipeline := &f.loop.tables.Pipelines[f.loop.tables.Services[node.Service].FirstPipeline]
 			batchTime := f.loop.tables.Stages[pipeline.FirstStage].Infer[pipeline.Batch-1]
 			rate := float64(workerCount) * deviceShare * float64(pipeline.Batch) / batchTime.Seconds()
 			if !found || rate < minRate {

@@ -111,7 +111,8 @@ func (r *Result) reportWork() {
 		service := &work.Services[i]
 		r.Report.Modules = append(r.Report.Modules, service.moduleReport(nil, i))
 		for size, batchCount := range service.BatchesBySize {
-			batches, tasks = batches+batchCount, tasks+int64(size)*batchCount
+			batches += batchCount
+			tasks += int64(size) * batchCount
 		}
 	}
 	r.Report.Loads = &work.Loads

@@ -32,7 +32,8 @@ func (g *GearResult) ExpectedAccuracy(tables *gear.Tables) float64 {
 	total, correct := 0.0, 0.0
 	for gearIndex, accuracy := range tables.GearAccuracies() {
 		requests := float64(g.RequestsByGear[gearIndex])
-		total, correct = total+requests, correct+requests*accuracy
+		total += requests
+		correct += requests * accuracy
 	}
 	return correct / max(1, total)
 }
@@ -113,7 +114,8 @@ func (c *cascadeEnding) batchRan(batchSlot, device int32) {
 // implements endingRule.
 func (c *cascadeEnding) completeRequest(req int32) error {
 	loop := c.loop
-	if uint(req) >= uint(len(loop.ledger.requests)) || loop.ledger.requests[req].batchedTasks > 0 || loop.ledger.requests[req].state != requestOpen || c.samples[req].answeredBy < 0 {
+	isKnown := uint(req) < uint(len(loop.ledger.requests))
+	if !isKnown || loop.ledger.requests[req].batchedTasks > 0 || loop.ledger.requests[req].state != requestOpen || c.samples[req].answeredBy < 0 {
 		return fmt.Errorf("the policy completes request slot %d, which has no answer", req)
 	}
 	if loop.ledger.requests[req].arrivedAt >= loop.cfg.Warmup {

@@ -105,7 +105,8 @@ func (stats *generationStats) addIteration(engine *llmEngine, duration time.Dura
 	}
 	if stats.countedSpan.contains(stats.loop.agenda.now) {
 		sequences, waiting := engine.simulation.SequenceCounts()
-		model.IterationTime, model.SequenceTime = model.IterationTime+duration, model.SequenceTime+duration*time.Duration(sequences-waiting)
+		model.IterationTime += duration
+		model.SequenceTime += duration * time.Duration(sequences-waiting)
 	}
 }
 
@@ -124,10 +125,12 @@ func (stats *generationStats) sequenceEnded(task int32) {
 	if languageModel := stats.workflows.LanguageModelOf(stats.loop.ledger.tasks.List[task].Service); record.output == 0 {
 		answerTokens = flows.ScaleByWork(int64(languageModel.Output+.5), record.work)
 	}
-	model.Sequences, model.AnswerTokens = model.Sequences+1, model.AnswerTokens+answerTokens
+	model.Sequences++
+	model.AnswerTokens += answerTokens
 	if record.ask > 0 {
 		step := &stats.totals.Segments[record.ask-1]
-		step.Model, step.TTFT = model.Name, append(step.TTFT, times.firstTokenAt-times.readyAt)
+		step.Model = model.Name
+		step.TTFT = append(step.TTFT, times.firstTokenAt-times.readyAt)
 		if answerTokens > 1 {
 			step.TPOT = append(step.TPOT, (stats.loop.agenda.now-times.firstTokenAt)/time.Duration(answerTokens-1))
 		}
@@ -139,7 +142,8 @@ func (stats *generationStats) sequenceEnded(task int32) {
 // engine counts on over all models.
 func (stats *generationStats) engineStopped(engine *llmEngine, device int32) {
 	model, counts := &stats.totals.Models[engine.service], engine.simulation.Counts()
-	model.Preempted, model.MadeTokens = model.Preempted+counts.Preempted-engine.countsAtStart.Preempted, model.MadeTokens+counts.Output-engine.countsAtStart.Output
+	model.Preempted += counts.Preempted - engine.countsAtStart.Preempted
+	model.MadeTokens += counts.Output - engine.countsAtStart.Output
 	if workStats := stats.loop.flow.work; workStats != nil {
 		workStats.totals.Services[engine.service].RunTime += stats.countedSpan.overlap(timeSpan{engine.startedAt, stats.loop.agenda.now})
 		workStats.addRunTime(device, engine.startedAt, stats.loop.agenda.now)

@@ -40,12 +40,12 @@ type taskLocation struct {
 // ledger keeps account of the requests and tasks of a run, by slot. Without a Control the one task of a request has
 // the same slot as the request.
 type ledger struct {
-	acc       *report.Accumulator // counts for the report
-	shares    *fair.ClientShares  // nil if clients share nothing
-	requests  []request
-	tasks     policy.TaskLedger
-	locations []taskLocation // by task
-	freeSlots []int32        // request slots
+	reportCounts *report.Accumulator // counts what the report shows
+	shares       *fair.ClientShares  // nil if clients share nothing
+	requests     []request
+	tasks        policy.TaskLedger
+	locations    []taskLocation // by task
+	freeSlots    []int32        // request slots
 	// ended is called with every request that ends, and with the reason if it was dropped. It may be nil.
 	ended func(request *request, endedAt time.Duration, reason string)
 }
@@ -101,7 +101,7 @@ func (ledger *ledger) dropRequest(now time.Duration, requestSlot int32, reason p
 		return fmt.Errorf("the policy drops request slot %d, which is not open", requestSlot)
 	}
 	request := &ledger.requests[requestSlot]
-	ledger.acc.Drop(request.model, request.arrivedAt, int(reason))
+	ledger.reportCounts.Drop(request.model, request.arrivedAt, int(reason))
 	if ledger.ended != nil {
 		ledger.ended(request, now, reason.String())
 	}
@@ -112,7 +112,7 @@ func (ledger *ledger) dropRequest(now time.Duration, requestSlot int32, reason p
 
 // recordAnswer counts the answer to a request for the report and for its client's share.
 func (ledger *ledger) recordAnswer(request *request, answeredAt time.Duration) {
-	ledger.acc.Complete(request.model, request.arrivedAt, answeredAt, request.deadline)
+	ledger.reportCounts.Complete(request.model, request.arrivedAt, answeredAt, request.deadline)
 	if ledger.ended != nil {
 		ledger.ended(request, answeredAt, "")
 	}

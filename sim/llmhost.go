@@ -125,7 +125,7 @@ func (h *llmHost) dispatch(batchSlot int32) {
 	// The report counts the batches of single models.
 	batch := h.batches.at(batchSlot)
 	if batch.model >= 0 {
-		h.loop.ledger.acc.Batch(batch.model, int(batch.size), h.agenda.now)
+		h.loop.ledger.reportCounts.Batch(batch.model, int(batch.size), h.agenda.now)
 	}
 
 	// The sequence needs the network, and a prompt and an answer of at least one token.

@@ -197,8 +197,8 @@ func (loader *networkLoader) loadTimeOf(order networkOrder) time.Duration {
 
 // finishLoad is called when a load of a device ends, and tells the policy. The load fails with the reason ReturnFull if
 // the memory of the device has no space for the network. Entries from before a loss of the device (another fault epoch)
-// are void. A load of a session state (a network below 0) ends its move. Then the next load begins, and the event
-// NetworkLoaded gives the reason as its Value, 0 for success.
+// are void. A load of a session state (the context of a conversation, a network below 0) ends its move. Then the next
+// load begins, and the event NetworkLoaded gives the reason as its Value, 0 for success.
 func (loader *networkLoader) finishLoad(entry *agendaEntry) {
 	deviceIndex := entry.device
 	if loader.host.devices[deviceIndex].faultEpoch != entry.epoch {

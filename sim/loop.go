@@ -56,17 +56,17 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	l := newLoop(ctx, &cfg)
-	if err := l.run(); err != nil {
-		return nil, fmt.Errorf("simulating: at %v: %w", l.agenda.now, err)
+	newRun := newLoop(ctx, &cfg)
+	if err := newRun.run(); err != nil {
+		return nil, fmt.Errorf("simulating: at %v: %w", newRun.agenda.now, err)
 	}
 	if err := arrivals.Err(cfg.Source); err != nil {
 		return nil, fmt.Errorf("simulating: reading arrivals: %w", err)
 	}
-	if err := l.closeRun(); err != nil {
+	if err := newRun.closeRun(); err != nil {
 		return nil, fmt.Errorf("simulating: %w", err)
 	}
-	return l.buildResult(), nil
+	return newRun.buildResult(), nil
 }
 
 // newLoop prepares a run: its hosts (which simulate devices and instances), the rule by which requests end, and the
@@ -77,7 +77,7 @@ func newLoop(ctx context.Context, cfg *Config) *loop {
 	tables := cfg.Tables
 	run := &loop{ctx: ctx, cfg: cfg, tables: tables, truth: cfg.Truth}
 	run.frontEnd = newFrontEnd(cfg)
-	run.ledger.acc = report.New(reportConfig(cfg))
+	run.ledger.reportCounts = report.New(reportConfig(cfg))
 	run.ledger.shares = fair.New(tables)
 	run.batches.init(tables)
 	run.ledger.init()
@@ -151,7 +151,7 @@ func (l *loop) cutArrivals() error {
 	}
 	l.agenda.arrivalPending = false
 	l.cutAt, l.cfg.Duration = cutAt, cutAt
-	l.ledger.acc.EndAt(cutAt)
+	l.ledger.reportCounts.EndAt(cutAt)
 	return nil
 }
 
@@ -224,8 +224,8 @@ func (l *loop) beginEvent(kind policy.EventKind) *policy.Event {
 // beginBatchEvent begins an event for the policy about the batch in a slot on a device. The caller fills in the rest
 // and calls tellPolicy.
 func (l *loop) beginBatchEvent(kind policy.EventKind, batchSlot, device int32) *policy.Event {
-	ev, b := l.beginEvent(kind), l.batches.at(batchSlot)
-	ev.Model, ev.Service, ev.Batch, ev.Device = b.model, b.service, batchSlot, device
+	ev, batch := l.beginEvent(kind), l.batches.at(batchSlot)
+	ev.Model, ev.Service, ev.Batch, ev.Device = batch.model, batch.service, batchSlot, device
 	return ev
 }
 
@@ -250,9 +250,10 @@ func (l *loop) failRun(err error) {
 }
 
 // pullArrival takes the next request from the source and puts its arrival at the policy on the agenda: after Ingress
-// and, if the run has a front end, after that has handled the requests before. Only one arrival is on the agenda at a time. Requests from Duration on are not taken.
-// It writes the request into l.nextArrival. An unknown model, or an arrival before the present time, ends the run with
-// an error; arrivals are named in it by their time at the client, which is earlier by Ingress.
+// and, if the run has a front end, after that has handled the requests before. Only one arrival is on the agenda at a
+// time. Requests from Duration on are not taken. It writes the request into l.nextArrival. An unknown model, or an
+// arrival before the present time, ends the run with an error; arrivals are named in it by their time at the client,
+// which is earlier by Ingress.
 func (l *loop) pullArrival() {
 	arrival := &l.nextArrival
 	if !l.cfg.Source.Next(arrival) {
@@ -281,7 +282,7 @@ func (l *loop) pullArrival() {
 // admitArrival is called when the pulled request arrives at the policy. It drops the request if its client (0 means
 // none) has used up its share of the model's capacity; otherwise it enters it into the ledger, tells the policy and, if
 // requests have several tasks (loop.flow), reveals the first ones. It also pulls the next request from the source.
-// ledger.acc counts what the report needs, and loop.truth notes what really happens to the request.
+// ledger.reportCounts counts what the report shows, and loop.truth notes what really happens to the request.
 func (l *loop) admitArrival() {
 	arrival := &l.nextArrival
 
@@ -291,10 +292,10 @@ func (l *loop) admitArrival() {
 		slo = l.tables.Models[arrival.Model].SLO
 	}
 	model, arrivedAt, client := arrival.Model, arrival.ArrivedAt, policy.ClientNumber(arrival.Client)
-	l.ledger.acc.Arrive(model, arrivedAt)
+	l.ledger.reportCounts.Arrive(model, arrivedAt)
 	if client != 0 && !l.ledger.shares.Admit(l.agenda.now, model, client, 1) {
-		l.ledger.acc.Drop(model, arrivedAt, int(policy.ReasonQueueFull))
-		if l.cfg.OnEnded != nil && l.ledger.acc.IsCounted(arrivedAt) {
+		l.ledger.reportCounts.Drop(model, arrivedAt, int(policy.ReasonQueueFull))
+		if l.cfg.OnEnded != nil && l.ledger.reportCounts.IsCounted(arrivedAt) {
 			l.cfg.OnEnded(RequestEnd{model, arrivedAt, l.agenda.now, arrivedAt + slo, policy.ReasonQueueFull.String()})
 		}
 		l.pullArrival()
@@ -332,7 +333,7 @@ func (l *loop) admitArrival() {
 // empty if the request was answered.
 func (l *loop) noteEnd(request *request, endedAt time.Duration, reason string) {
 	l.trace.countOpen(endedAt, request.model, -1)
-	if l.cfg.OnEnded != nil && l.ledger.acc.IsCounted(request.arrivedAt) {
+	if l.cfg.OnEnded != nil && l.ledger.reportCounts.IsCounted(request.arrivedAt) {
 		l.cfg.OnEnded(RequestEnd{request.model, request.arrivedAt, endedAt, request.deadline, reason})
 	}
 }

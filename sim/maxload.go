@@ -115,7 +115,7 @@ func newLoadSearch(ctx context.Context, scenario *Scenario, shares []float64, nu
 	if !(maxLoad >= LoadStep && maxLoad <= MaxSearchLoad) {
 		return nil, fmt.Errorf("simulating: loads up to %v, expected from %v to %v", maxLoad, LoadStep, MaxSearchLoad)
 	}
-	maxPoint := int(math.Floor(maxLoad/LoadStep + 1e-9)) // apart from an error of rounding
+	maxPoint := int(math.Floor(maxLoad/LoadStep + 1e-9)) // the small term makes up for errors of rounding
 	return &loadSearch{ctx, scenario, shares, numRuns, maxPoint, map[int]LoadPoint{}}, nil
 }
 
@@ -139,11 +139,11 @@ func (s *loadSearch) reportAt(point int) (*formats.Report, error) {
 func (s *loadSearch) highestLoad(passes func(*formats.Report) bool) (float64, error) {
 	search := gridBracket{candidate: min(gridIndex(1), s.maxPoint), lowestFail: s.maxPoint + 1}
 	for !search.isClosed() {
-		r, err := s.reportAt(search.candidate)
+		report, err := s.reportAt(search.candidate)
 		if err != nil {
 			return 0, err
 		}
-		search.observe(passes(r))
+		search.observe(passes(report))
 	}
 	return gridLoad(search.highestPass), nil
 }
@@ -151,17 +151,19 @@ func (s *loadSearch) highestLoad(passes func(*formats.Report) bool) (float64, er
 // gridBracket searches for the highest point of a grid that passes a test, between the highest point that has passed
 // and the lowest that has failed. Point 0 passes by definition.
 type gridBracket struct {
-	candidate, highestPass, lowestFail int  // point to test next, highest that passed, lowest that failed
-	step                               int  // latest step, which doubles until a point passed and one failed
-	anyPassed, anyFailed               bool // whether a point passed, and whether one failed
+	candidate            int  // the point to test next
+	highestPass          int  // the highest point that passed
+	lowestFail           int  // the lowest point that failed
+	step                 int  // the latest step, in points; it doubles until a point has passed and one has failed
+	anyPassed, anyFailed bool // whether a point has passed, and whether one has failed
 }
 
 // isClosed reports whether the search is done: the lowest point that fails is next to the highest that passes.
 func (b *gridBracket) isClosed() bool { return b.lowestFail-b.highestPass <= 1 }
 
-// observe takes in whether the candidate load (a point of the grid) passed, and chooses the next candidate. The bracket
-// is the highest point that passed and the lowest that failed. While only one of them was seen, steps double; once both
-// were, it bisects.
+// observe enters whether the candidate (a point of the grid) has passed, and chooses the next candidate: while only
+// passes or only failures were seen, a step further up or down, which doubles each time; then the middle between the
+// highest point that passed and the lowest that failed.
 func (b *gridBracket) observe(pass bool) {
 	if pass {
 		b.highestPass, b.anyPassed = max(b.highestPass, b.candidate), true
@@ -216,9 +218,9 @@ func (s *loadSearch) interruptedResult(err error) *MaxLoad {
 		return nil
 	}
 	result := &MaxLoad{Points: s.pointsInOrder(), Interrupted: true}
-	for _, p := range result.Points {
-		if s.allAttain(p.Report) {
-			result.Overall = p.Load
+	for _, point := range result.Points {
+		if s.allAttain(point.Report) {
+			result.Overall = point.Load
 		}
 	}
 	return result
@@ -226,13 +228,13 @@ func (s *loadSearch) interruptedResult(err error) *MaxLoad {
 
 // Sweep simulates the given load factors, in order, numRuns runs each, and searches nothing. If ctx is cancelled,
 // it returns the error together with the loads that are complete, or nil if there are none.
-func Sweep(ctx context.Context, sc *Scenario, loads []float64, numRuns int) (*MaxLoad, error) {
+func Sweep(ctx context.Context, base *Scenario, loads []float64, numRuns int) (*MaxLoad, error) {
 	sweep := &MaxLoad{}
 	for _, load := range loads {
 		if !(load > 0) || math.IsInf(load, 0) {
 			return nil, fmt.Errorf("simulating: load %v, expected more than 0", load)
 		}
-		scenario := *sc
+		scenario := *base
 		scenario.Load = load
 		result, err := Replicate(ctx, &scenario, numRuns)
 		if err != nil {

@@ -41,12 +41,14 @@ type ModelLoadSearch struct {
 // The first load is about one step.
 type LoadGrid struct{ Step float64 }
 
-// halfNumber returns the number that the load 0.5 has on the grid.
+// halfNumber returns the number that the load 0.5 has on the grid: 1 + k, where k is the number of times that 0.5 can be
+// divided by 1 + 2*Step without falling below Step.
 func (g LoadGrid) halfNumber() float64 {
 	return 1 + math.Floor(math.Log(0.5/g.Step)/math.Log1p(2*g.Step))
 }
 
-// Load returns the load factor with a number. Above 0.5 the steps are equal, below they shrink in proportion to the load.
+// Load returns the load factor with a number: with d = number - halfNumber, it is 0.5 + d*Step from 0.5 on, and
+// 0.5 * (1 + 2*Step)^d below.
 func (g LoadGrid) Load(number int) float64 {
 	pointsAboveHalf := float64(number) - g.halfNumber()
 	if pointsAboveHalf >= 0 {
@@ -180,8 +182,8 @@ func (scenario *Scenario) modelRates() []float64 {
 // warm-up grows with them. With longest 0 they last as long as before.
 func (scenario *Scenario) AtRates(rates []float64, longest time.Duration) *Scenario {
 	sum := func(list []float64) (rps float64) {
-		for _, r := range list {
-			rps += r
+		for _, rate := range list {
+			rps += rate
 		}
 		return rps
 	}

@@ -24,11 +24,11 @@ func poolResults(results []*Result) *Result {
 // accumulators returns the accumulators of runs (what their reports are made of), in order, so that they can be
 // merged into one report.
 func accumulators(results []*Result) []*report.Accumulator {
-	accs := make([]*report.Accumulator, len(results))
-	for i, r := range results {
-		accs[i] = r.acc
+	list := make([]*report.Accumulator, len(results))
+	for run, result := range results {
+		list[run] = result.reportCounts
 	}
-	return accs
+	return list
 }
 
 // addFigures adds the figures of a run to their sum over the runs before it. Numbers are added up, lists of times are

@@ -50,16 +50,19 @@ func RecordArrivals(source arrivals.Source, models int) (*RecordedArrivals, erro
 func (r *RecordedArrivals) Requests(model int) int { return len(r.times[model]) }
 
 // playModel returns a source that plays a model's recorded requests at a rate (rps), up to a time. Run 0 begins where
-// the trace does, other runs at a random place in it, from the stream "recorded/" + name of the seed. stretch is by how
-// much the recorded times are stretched to give that rate; roundStart is when, in recorded time, the present round of
-// the trace began. Without recorded requests or a rate the source is empty.
+// the trace does; other runs begin at a random request, drawn from the stream "recorded/" + name of the seed. If there
+// are no recorded requests, or the rate is not above 0, the source is empty.
 func (r *RecordedArrivals) playModel(model int32, rps float64, until time.Duration, run int, seed uint64, name string) arrivals.Source {
 	times := r.times[model]
 	if len(times) == 0 || !(rps > 0) {
 		return &tracePlayer{}
 	}
 	player := &tracePlayer{times: times, model: model, endsAt: until, round: float64(r.span)}
+
+	// The recording plays its requests in span seconds; at the wanted rate they take len(times)/rps seconds.
 	player.stretch = float64(len(times)) / rps / r.span.Seconds()
+
+	// Begin at a random request: roundStart puts it at time 0.
 	if run > 0 {
 		player.nextIndex = seeded.New(seed, "recorded/"+name).IntN(len(times))
 		player.roundStart = -float64(times[player.nextIndex])

@@ -238,8 +238,8 @@ func (r *Replications) Extend(ctx context.Context, numRuns int) error {
 // time.
 func (r *Replications) AttainmentPerRun(models ...int) []float64 {
 	attainments := make([]float64, 0, len(r.results))
-	for _, acc := range accumulators(r.results) {
-		attainments = append(attainments, report.Attained([]*report.Accumulator{acc}, models...))
+	for _, accumulator := range accumulators(r.results) {
+		attainments = append(attainments, report.Attained([]*report.Accumulator{accumulator}, models...))
 	}
 	return attainments
 }
@@ -249,7 +249,8 @@ func (r *Replications) AttainmentPerRun(models ...int) []float64 {
 func (r *Replications) FrontEndLoad() float64 {
 	occupied, elapsed := time.Duration(0), time.Duration(0)
 	for _, result := range r.results {
-		occupied, elapsed = occupied+result.FrontEndOccupied, elapsed+result.FrontEndElapsed
+		occupied += result.FrontEndOccupied
+		elapsed += result.FrontEndElapsed
 	}
 	return float64(occupied) / float64(max(1, elapsed))
 }

@@ -52,11 +52,11 @@ func (exactService) LoadTime(int32) (time.Duration, bool) { return 0, false }
 // RunTime returns how long a batch of this size runs at a stage (an index in Tables.Stages): the mean of the plan's
 // tables or, without means, their planned time. Index 0 of the tables is for batch size 1. It implements Service.
 func (e exactService) RunTime(stage, batch int32) time.Duration {
-	s := &e.tables.Stages[stage]
-	if s.Mean != nil {
-		return s.Mean[batch-1]
+	stageTable := &e.tables.Stages[stage]
+	if stageTable.Mean != nil {
+		return stageTable.Mean[batch-1]
 	}
-	return s.Infer[batch-1]
+	return stageTable.Infer[batch-1]
 }
 
 // TransferTime returns the planned time of a transfer, which is how long it takes. It implements Service.
@@ -74,14 +74,14 @@ type idleAwareService struct {
 // ObserveStart notes for how long the device of the next run was idle. It implements Service.
 func (s *idleAwareService) ObserveStart(_, idleTime time.Duration) { s.idleTime = idleTime }
 
-// RunTime returns the exact time and what a device takes longer because it was idle before. The penalty grows
-// linearly with the idle time, up to the full penalty after formats.IdleGap.
-func (s *idleAwareService) RunTime(stage, batch int32) time.Duration {
-	runTime, extra := s.exactService.RunTime(stage, batch), s.tables.Stages[stage].IdlePenalty
-	if s.idleTime < formats.IdleGap {
-		extra = time.Duration(float64(extra) * float64(s.idleTime) / float64(formats.IdleGap))
+// RunTime returns the exact time plus a penalty, because a device that was idle takes longer. The penalty grows linearly
+// with the idle time, up to the full penalty of the stage (IdlePenalty) after formats.IdleGap. It implements Service.
+func (stageTable *idleAwareService) RunTime(stage, batch int32) time.Duration {
+	penalty := stageTable.tables.Stages[stage].IdlePenalty
+	if stageTable.idleTime < formats.IdleGap {
+		penalty = time.Duration(float64(penalty) * float64(stageTable.idleTime) / float64(formats.IdleGap))
 	}
-	return runTime + extra
+	return stageTable.exactService.RunTime(stage, batch) + penalty
 }
 
 // Distribution is a distribution of service times around those of the tables.
@@ -89,9 +89,9 @@ type Distribution uint8
 
 // Distributions with the tables' time as mean and a coefficient of variation.
 const (
-	Lognormal   Distribution = iota
-	Normal                   // cut off below a hundredth of the mean
-	Exponential              // the coefficient of variation is 1
+	Lognormal   Distribution = iota // the logarithm is normal
+	Normal                          // cut off below a hundredth of the mean
+	Exponential                     // the coefficient of variation is 1
 )
 
 // JitterService returns a service that draws run times around those of the tables, from a distribution with a
@@ -200,10 +200,11 @@ type batchSamples struct {
 }
 
 // samplesByBatch checks recorded times, given by stage, batch size - 1 and run, and returns the samples of every stage
-// and batch size. starts has the times at which they began, in the same order, or is nil. table returns the planned
-// times of a stage by batch size - 1; by their ratio the samples of another batch size are scaled where a size has none.
-// Negative times and wrong starts are errors, which name the sampleKind (runs or transfers).
-func (e *recordedService) samplesByBatch(sampleKind string, recordedTimes, starts [][][]time.Duration, table func(int) []time.Duration) ([][]batchSamples, error) {
+// and batch size. starts has the times at which they began, in the same order, or is nil. plannedTimes
+// returns the planned times of a stage by batch size - 1. A size without samples takes those of another size, scaled by
+// the ratio of their planned times. Negative times and wrong starts are errors, which name the sampleKind (runs or
+// transfers).
+func (e *recordedService) samplesByBatch(sampleKind string, recordedTimes, starts [][][]time.Duration, plannedTimes func(stage int) []time.Duration) ([][]batchSamples, error) {
 	byStage := make([][]batchSamples, len(e.tables.Stages))
 	if len(recordedTimes) > len(byStage) {
 		return nil, fmt.Errorf("recorded %s: %d stages, the plan has %d", sampleKind, len(recordedTimes), len(byStage))
@@ -219,7 +220,7 @@ func (e *recordedService) samplesByBatch(sampleKind string, recordedTimes, start
 		}
 
 		// Batches without samples borrow those of the nearest batch.
-		byStage[stage] = nearestSamples(recordedTimes[stage], table(stage))
+		byStage[stage] = nearestSamples(recordedTimes[stage], plannedTimes(stage))
 		if starts == nil {
 			continue
 		}
@@ -309,23 +310,23 @@ func (e *recordedService) samplesOfLoads(samples Samples) ([]batchSamples, error
 }
 
 // nearestSamples returns the samples of every batch size of a stage: its own, or those of the nearest batch size that
-// has some, scaled by the planned times (table, by batch size - 1). Of two equally near it takes the smaller one.
+// has some, scaled by the ratio of the planned times (by batch size - 1). Of two equally near it takes the smaller one.
 // sourceBatch is the batch size - 1 from which samples come; sizes that borrow the same samples take turns in them
 // (nextIndex).
-func nearestSamples(recordedTimes [][]time.Duration, table []time.Duration) []batchSamples {
-	byBatch := make([]batchSamples, len(table))
-	nextIndexes := make([]int, len(table))
-	for sizeIndex := range table {
+func nearestSamples(recordedTimes [][]time.Duration, plannedTimes []time.Duration) []batchSamples {
+	byBatch := make([]batchSamples, len(plannedTimes))
+	nextIndexes := make([]int, len(plannedTimes))
+	for sizeIndex := range plannedTimes {
 		// Look at batch sizes ever further away, the smaller one first.
-		for distance := 0; distance < len(table) && byBatch[sizeIndex].times == nil; distance++ {
+		for distance := 0; distance < len(plannedTimes) && byBatch[sizeIndex].times == nil; distance++ {
 			for _, candidate := range [2]int{sizeIndex - distance, sizeIndex + distance} {
-				isSize := candidate >= 0 && candidate < min(len(recordedTimes), len(table))
-				if byBatch[sizeIndex].times != nil || !isSize || len(recordedTimes[candidate]) == 0 {
+				isRecordedSize := candidate >= 0 && candidate < min(len(recordedTimes), len(plannedTimes))
+				if byBatch[sizeIndex].times != nil || !isRecordedSize || len(recordedTimes[candidate]) == 0 {
 					continue // samples were found at the smaller size, or there are none at this one
 				}
 				byBatch[sizeIndex] = batchSamples{times: recordedTimes[candidate], scale: 1, sourceBatch: candidate, nextIndex: &nextIndexes[candidate]}
-				if candidate != sizeIndex && table[candidate] > 0 {
-					byBatch[sizeIndex].scale = float64(table[sizeIndex]) / float64(table[candidate])
+				if candidate != sizeIndex && plannedTimes[candidate] > 0 {
+					byBatch[sizeIndex].scale = float64(plannedTimes[sizeIndex]) / float64(plannedTimes[candidate])
 				}
 			}
 		}
@@ -333,36 +334,37 @@ func nearestSamples(recordedTimes [][]time.Duration, table []time.Duration) []ba
 	return byBatch
 }
 
-// sampleTime returns the time of the next sample for a batch of batchSize at a stage, and sets the report delay that
-// was recorded with it. lists has the samples by stage and batch size - 1. Samples of another batch size are scaled
-// by the planned times. If there is none, it returns plannedTime.
-func (e *recordedService) sampleTime(lists [][]batchSamples, stage, batchSize int32, plannedTime time.Duration) time.Duration {
-	if lists[stage] == nil || lists[stage][batchSize-1].times == nil {
+// sampleTime returns the time of the next sample for a batch of batchSize at a stage. If there is no sample, it returns
+// plannedTime. samplesByStage has the samples by stage and batch size - 1; those that come from another batch size are
+// scaled by the ratio of the planned times. It also sets e.reportDelay to the one recorded with the sample: the time from
+// the end of a run until the policy hears of it.
+func (e *recordedService) sampleTime(samplesByStage [][]batchSamples, stage, batchSize int32, plannedTime time.Duration) time.Duration {
+	if samplesByStage[stage] == nil || samplesByStage[stage][batchSize-1].times == nil {
 		return plannedTime
 	}
-	batch := &lists[stage][batchSize-1]
-	sample := e.sampleIndex(batch)
-	if batch.reportDelays != nil {
-		e.reportDelay = batch.reportDelays[sample]
+	samples := &samplesByStage[stage][batchSize-1]
+	index := e.sampleIndex(samples)
+	if samples.reportDelays != nil {
+		e.reportDelay = samples.reportDelays[index]
 	}
-	duration := batch.times[sample]
-	if batch.scale != 1 {
-		duration = time.Duration(math.Round(batch.scale * float64(duration)))
+	duration := samples.times[index]
+	if samples.scale != 1 {
+		duration = time.Duration(math.Round(samples.scale * float64(duration)))
 	}
 	return duration
 }
 
-// sampleIndex returns the index in batch.times of the sample to take next: a random one, the one recorded nearest to
-// this time of the run, or the next in order.
-func (e *recordedService) sampleIndex(batch *batchSamples) int {
+// sampleIndex returns the index in samples.times of the sample to take next: a random one if samples are drawn; if their
+// starts were recorded, the one that began nearest to this time of the run; otherwise the next in order.
+func (e *recordedService) sampleIndex(samples *batchSamples) int {
 	switch {
 	case e.rng != nil:
-		return e.rng.IntN(len(batch.times))
-	case batch.starts != nil:
-		return nearestIndex(batch.starts, e.elapsed)
+		return e.rng.IntN(len(samples.times))
+	case samples.starts != nil:
+		return nearestIndex(samples.starts, e.elapsed)
 	}
-	index := *batch.nextIndex
-	*batch.nextIndex = (index + 1) % len(batch.times)
+	index := *samples.nextIndex
+	*samples.nextIndex = (index + 1) % len(samples.times)
 	return index
 }
 

@@ -70,8 +70,8 @@ func (order networkOrder) movesStateOf(task int32) bool {
 // taskRevealed is called for each new task. It notes which session state (what a service keeps of a request) the task
 // continues, and how large the one that it leaves will be, which contains that one.
 func (store *sessionStore) taskRevealed(task int32) {
-	l, record := store.loop, &store.flow.records[task]
-	service := l.ledger.tasks.List[task].Service
+	run, record := store.loop, &store.flow.records[task]
+	service := run.ledger.tasks.List[task].Service
 	record.state = sessionState{device: -1, previousTask: -1, nextTask: -1, moveTarget: -1}
 	usualState := store.workflows.SessionStateOf(service)
 	if usualState.Bytes == 0 {
@@ -80,8 +80,11 @@ func (store *sessionStore) taskRevealed(task int32) {
 
 	// A task continues the state of an input of the same service, preferably one that no task continues yet. previous is
 	// that input's task, -1 if there is none.
-	previous := flows.ContinuedTask(l.ledger.tasks.List[task].Inputs, func(input int32) bool { return l.ledger.tasks.List[input].Service == service }, func(input int32) bool { return store.stateOf(input).nextTask < 0 })
-	record.state.bytes, record.state.recomputeTime = flows.ScaleByWork(usualState.Bytes, record.work), time.Duration(flows.ScaleByWork(int64(usualState.Recompute), record.work))
+	isOfService := func(input int32) bool { return run.ledger.tasks.List[input].Service == service }
+	isUncontinued := func(input int32) bool { return store.stateOf(input).nextTask < 0 }
+	previous := flows.ContinuedTask(run.ledger.tasks.List[task].Inputs, isOfService, isUncontinued)
+	record.state.bytes = flows.ScaleByWork(usualState.Bytes, record.work)
+	record.state.recomputeTime = time.Duration(flows.ScaleByWork(int64(usualState.Recompute), record.work))
 	if previous < 0 {
 		return
 	}
@@ -92,15 +95,16 @@ func (store *sessionStore) taskRevealed(task int32) {
 		previousState.nextTask = task
 	}
 	record.state.previousTask = previous
-	record.state.bytes, record.state.recomputeTime = record.state.bytes+previousState.bytes, record.state.recomputeTime+previousState.recomputeTime
+	record.state.bytes += previousState.bytes
+	record.state.recomputeTime += previousState.recomputeTime
 }
 
 // countRecomputed is called when a batch starts. It counts the session states that its tasks find on the device or
 // not, and returns the time to compute the missing ones, by which the run takes longer.
 func (store *sessionStore) countRecomputed(batchSlot int32) (sum time.Duration) {
-	l := store.loop
-	device := l.batches.hopAt(batchSlot, 0).Device
-	for _, task := range l.batches.members(batchSlot) {
+	run := store.loop
+	device := run.batches.hopAt(batchSlot, 0).Device
+	for _, task := range run.batches.members(batchSlot) {
 		previous := store.stateOf(task).previousTask
 		switch {
 		case previous < 0:

@@ -74,7 +74,10 @@ type tokenEnding struct {
 
 // addSamples appends the latencies of another model or class.
 func (c *latencySamples) addSamples(other *latencySamples) {
-	c.E2E, c.TTFT, c.TPOT, c.Waits = append(c.E2E, other.E2E...), append(c.TTFT, other.TTFT...), append(c.TPOT, other.TPOT...), append(c.Waits, other.Waits...)
+	c.E2E = append(c.E2E, other.E2E...)
+	c.TTFT = append(c.TTFT, other.TTFT...)
+	c.TPOT = append(c.TPOT, other.TPOT...)
+	c.Waits = append(c.Waits, other.Waits...)
 }
 
 // newTokenEnding returns the ending rule for instances of language models, which judges answers by their tokens, and
@@ -132,11 +135,13 @@ func (e *tokenEnding) judgeAnswer(task, tokens int32) {
 	}
 
 	// Keep its latencies, if the request is counted.
-	if !e.loop.ledger.acc.IsCounted(request.arrivedAt) {
+	if !e.loop.ledger.reportCounts.IsCounted(request.arrivedAt) {
 		return
 	}
 	samples := &e.totals.Classes[request.model]
-	samples.E2E, samples.TTFT, samples.Waits = append(samples.E2E, answer.E2E), append(samples.TTFT, answer.TTFT), append(samples.Waits, answer.WaitTime)
+	samples.E2E = append(samples.E2E, answer.E2E)
+	samples.TTFT = append(samples.TTFT, answer.TTFT)
+	samples.Waits = append(samples.Waits, answer.WaitTime)
 	if tokens > 1 {
 		samples.TPOT = append(samples.TPOT, answer.TPOT)
 	}

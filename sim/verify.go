@@ -37,15 +37,16 @@ func verifyDispatch(loop *loop, action *policy.Action, tasks []int32, hops []pol
 		previousStage = firstStage - 1
 	}
 	for _, task := range tasks {
-		if task < 0 || int(task) >= len(loop.ledger.tasks.List) || !mayRun(loop, task, pipeline.Service, previousStage) || action.Model >= 0 && loop.ledger.requests[loop.ledger.tasks.List[task].Req].model != action.Model {
+		if !mayRun(loop, task, pipeline.Service, action.Model, previousStage) {
 			return fmt.Errorf("the policy dispatches task slot %d of model %d to stage %d, which is not a waiting task of it that left stage %d", task, action.Model, firstStage, previousStage)
 		}
 		loop.ledger.tasks.List[task].State = policy.TaskBatched // so that the same task twice is seen
 	}
 
-	// The reservations of the hops must follow one another. Instances of language models take a request when their batch has room, so a
-	// policy may dispatch to them without a reservation, which ends at 0.
-	end := loop.agenda.now
+	// The reservations of the hops must follow one another: of each, the transfer and then the run, not before the end of
+	// the hop before. Instances of language models take a request when their batch has room, so a policy may dispatch to
+	// them without a reservation: then the end of the hop is 0.
+	previousEnd := loop.agenda.now
 	for hopIndex := range hops {
 		hop := &hops[hopIndex]
 		if hop.Stage != firstStage+int32(hopIndex) || !onStage(loop.tables, hop) {
@@ -54,19 +55,30 @@ func verifyDispatch(loop *loop, action *policy.Action, tasks []int32, hops []pol
 		if loop.hostByDevice[hop.Device] != stageHost && hop.End == 0 {
 			continue
 		}
-		if hop.XferStart < end || hop.XferEnd < hop.XferStart || hop.Start < hop.XferEnd || hop.End <= hop.Start {
-			return fmt.Errorf("hop %d of pipeline %d is reserved out of order: from %v, transfer %v to %v, run %v to %v", hopIndex, action.Pipeline, end, hop.XferStart, hop.XferEnd, hop.Start, hop.End)
+		if hop.XferStart < previousEnd || hop.XferEnd < hop.XferStart || hop.Start < hop.XferEnd || hop.End <= hop.Start {
+			return fmt.Errorf("hop %d of pipeline %d is reserved out of order: from %v, transfer %v to %v, run %v to %v", hopIndex, action.Pipeline, previousEnd, hop.XferStart, hop.XferEnd, hop.Start, hop.End)
 		}
-		end = hop.End
+		previousEnd = hop.End
 	}
 	return nil
 }
 
-// mayRun reports whether a task may run in a batch: it waits for a service, has left previousStage last (-1: none),
-// has all of its inputs, and its request is open.
-func mayRun(loop *loop, task, service, previousStage int32) bool {
+// mayRun reports whether a task slot may be in a batch of a service that is dispatched to the stage behind
+// previousStage: the task waits for the service, previousStage is the stage that it has left last (-1 if it has run
+// none), its inputs are ready, and its request is open and, unless model is -1, of that model.
+func mayRun(loop *loop, task, service, model, previousStage int32) bool {
+	if task < 0 || int(task) >= len(loop.ledger.tasks.List) {
+		return false
+	}
 	state := &loop.ledger.tasks.List[task]
-	return state.State == policy.TaskWaiting && loop.ledger.requests[state.Req].state == requestOpen && state.Service == service && loop.ledger.locations[task].lastStage == previousStage && loop.ledger.tasks.InputsReady(task)
+	request := &loop.ledger.requests[state.Req]
+	switch {
+	case state.State != policy.TaskWaiting || state.Service != service || loop.ledger.locations[task].lastStage != previousStage:
+		return false
+	case request.state != requestOpen || model >= 0 && request.model != model:
+		return false
+	}
+	return loop.ledger.tasks.InputsReady(task)
 }
 
 // onStage reports whether the device of a hop is one of those on which the plan runs the hop's stage.
@@ -90,7 +102,7 @@ func (l *loop) closeRun() error {
 			return err
 		}
 	}
-	l.ledger.acc.AddEvents(l.events)
+	l.ledger.reportCounts.AddEvents(l.events)
 	addDeviceUse(l)
 	return l.trace.close()
 }
@@ -125,7 +137,7 @@ func addDeviceUse(loop *loop) {
 
 	// Sum the times of the devices of a kind, and report the rest as idle.
 	for kind, name := range loop.tables.Kinds {
-		if slices.Index(loop.tables.Kinds, name) < kind { // the devices are those of a kind before, with other times
+		if slices.Index(loop.tables.Kinds, name) < kind { // counted already: the tables have kinds of the same name with other times
 			continue
 		}
 		busy, loads := 0.0, 0.0
@@ -140,7 +152,7 @@ func addDeviceUse(loop *loop) {
 		}
 		count := int64(loop.tables.KindCounts[kind])
 		running, loading := document.Micros(busy), document.Micros(loads)
-		loop.ledger.acc.AddDevice(formats.DeviceReport{
+		loop.ledger.reportCounts.AddDevice(formats.DeviceReport{
 			Device: name, Count: int(count), RunningUS: running, LoadingUS: loading, IdleUS: max(0, document.Micros(int64(countedTime)*count)-running-loading),
 		})
 	}
@@ -150,13 +162,13 @@ func addDeviceUse(loop *loop) {
 // figures of the kind of plan.
 func (l *loop) buildResult() *Result {
 	transfers := l.baseHost.links.transferTimes
-	result := &Result{Events: l.events, DispatchedBatches: l.batches.dispatchedBatches, Transfers: transfers.summary(), transferTimes: transfers, acc: l.ledger.acc, CutAt: l.cutAt,
+	result := &Result{Events: l.events, DispatchedBatches: l.batches.dispatchedBatches, Transfers: transfers.summary(), transferTimes: transfers, reportCounts: l.ledger.reportCounts, CutAt: l.cutAt,
 		FrontEndOccupied: l.frontEnd.occupiedTime, FrontEndElapsed: l.frontEnd.freeAt}
 	if prober, ok := policy.FindExtension[policy.Prober](l.cfg.Policy); ok {
 		result.Probes = prober.Probes()
 	}
 	if !l.cfg.NoReport {
-		result.Report = l.ledger.acc.Build()
+		result.Report = l.ledger.reportCounts.Build()
 	}
 	l.ending.addResult(result)
 	if result.Report != nil {

@@ -172,9 +172,10 @@ func (p *Policy) largestBatch(pipeline, maxBatch, minBatch int32, deadline, now 
 	return candidatePath{}, false
 }
 
-// tryBatch returns the path of a batch of batchSize requests through a pipeline, if it went now: stage by stage the
-// device that ends it first, behind the tails, the times up to which devices and links are reserved. It reserves
-// nothing, and leaves the hops of the path in p.triedHops. If a stage has no device left, finish is farFuture.
+// tryBatch returns the path of a batch of batchSize requests through a pipeline, if it went now: for each stage, in order,
+// the device that the batch can leave earliest. Work starts at the tails, the times up to which devices and links are
+// reserved. tryBatch reserves nothing, and leaves the hops of the path (a device for each stage, with the transfer to it)
+// in p.triedHops. If a stage has no device left, finish and waitTime are farFuture.
 func (p *Policy) tryBatch(pipelineIndex, batchSize int32, now time.Duration) candidatePath {
 	pipeline := &p.tables.Pipelines[pipelineIndex]
 	p.triedHops = p.triedHops[:0]
@@ -217,7 +218,7 @@ func (p *Policy) tryBatch(pipelineIndex, batchSize int32, now time.Duration) can
 			}
 		}
 
-		// Go on from its finish, as the artifact does, although the batch may leave later.
+		// Go on from its finish, as PPipe's artifact does, although the batch may leave later.
 		if bestHop.Device < 0 {
 			return candidatePath{pipelineIndex, batchSize, farFuture, farFuture}
 		}

@@ -36,9 +36,9 @@ type Recorder struct {
 
 // NewRecorder returns a recorder of a policy and starts a log. Close it when the run is over.
 func NewRecorder(p policy.Policy, w io.Writer) *Recorder {
-	r := &Recorder{recorded: p, w: bufio.NewWriterSize(w, 1<<16)}
-	_, r.err = r.w.WriteString(header)
-	return r
+	recorder := &Recorder{recorded: p, w: bufio.NewWriterSize(w, 1<<16)}
+	_, recorder.err = recorder.w.WriteString(header)
+	return recorder
 }
 
 // Unwrap returns the recorded policy, for its extensions (policy.FindExtension).
@@ -57,13 +57,13 @@ func (r *Recorder) Handle(now time.Duration, ev *policy.Event, out *policy.Actio
 }
 
 // writeRecord writes a record with its length, unless an earlier write failed.
-func (r *Recorder) writeRecord(b []byte) {
+func (r *Recorder) writeRecord(record []byte) {
 	if r.err != nil {
 		return
 	}
-	n := binary.PutUvarint(r.length[:], uint64(len(b)))
-	if _, r.err = r.w.Write(r.length[:n]); r.err == nil {
-		_, r.err = r.w.Write(b)
+	lengthBytes := binary.PutUvarint(r.length[:], uint64(len(record)))
+	if _, r.err = r.w.Write(r.length[:lengthBytes]); r.err == nil {
+		_, r.err = r.w.Write(record)
 	}
 }
 
@@ -96,82 +96,82 @@ type Call struct {
 }
 
 // OpenLog starts to read an event log of version 1 or 2, which its header names. Anything else is an error.
-func OpenLog(r io.Reader) (*LogReader, error) {
-	l := &LogReader{r: bufio.NewReaderSize(r, 1<<16)}
+func OpenLog(source io.Reader) (*LogReader, error) {
+	log := &LogReader{r: bufio.NewReaderSize(source, 1<<16)}
 	start := make([]byte, len(header))
-	if _, err := io.ReadFull(l.r, start); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+	if _, err := io.ReadFull(log.r, start); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("reading the event log: %w", err)
 	}
-	l.isV1 = string(start) == headerV1
-	if !l.isV1 && string(start) != header {
+	log.isV1 = string(start) == headerV1
+	if !log.isV1 && string(start) != header {
 		return nil, fmt.Errorf("reading the event log: it starts with %q, expected %q", start, header)
 	}
-	return l, nil
+	return log, nil
 }
 
 // Next returns the next call of the log: an event with its time, and the actions that the policy answered with. At
 // the end of the log it returns io.EOF.
 func (l *LogReader) Next() (Call, error) {
-	var c Call
+	var call Call
 	event, err := l.readRecord(0)
 	if errors.Is(err, io.EOF) {
-		return c, io.EOF
+		return call, io.EOF
 	}
 	if err == nil {
-		c.Time, c.Event, err = l.decodeEvent(event)
+		call.Time, call.Event, err = l.decodeEvent(event)
 	}
 	if err == nil {
-		c.Actions, err = l.readActions()
+		call.Actions, err = l.readActions()
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF // the log must not end between an event and its actions
 		}
 	}
 	if err != nil {
-		return c, fmt.Errorf("reading the event log: call %d: %w", l.calls, err)
+		return call, fmt.Errorf("reading the event log: call %d: %w", l.calls, err)
 	}
 	l.calls++
-	return c, nil
+	return call, nil
 }
 
 // decodeEvent decodes the record of an event by the log's version.
-func (l *LogReader) decodeEvent(b []byte) (time.Duration, policy.Event, error) {
+func (l *LogReader) decodeEvent(record []byte) (time.Duration, policy.Event, error) {
 	if l.isV1 {
-		return policy.DecodeEventV1(b)
+		return policy.DecodeEventV1(record)
 	}
-	return policy.DecodeEvent(b)
+	return policy.DecodeEvent(record)
 }
 
 // readActions returns the record of a call's actions. Those of version 1 are encoded anew as in version 2.
 func (l *LogReader) readActions() ([]byte, error) {
-	b, err := l.readRecord(1)
+	record, err := l.readRecord(1)
 	if err != nil || !l.isV1 {
-		return b, err
+		return record, err
 	}
-	if err := policy.DecodeActionsV1(b, &l.actionsV1); err != nil {
+	if err := policy.DecodeActionsV1(record, &l.actionsV1); err != nil {
 		return nil, err
 	}
 	l.converted = policy.AppendActions(l.converted[:0], &l.actionsV1, 0)
 	return l.converted, nil
 }
 
-// readRecord reads the next record of the log, its length and then its bytes, into buffer i: 0 for the event of a call,
-// 1 for its actions. The next call with the same i overwrites the bytes. A length above maxRecord means a damaged log.
-func (l *LogReader) readRecord(i int) ([]byte, error) {
-	n, err := binary.ReadUvarint(l.r)
+// readRecord reads the next record of the log, its length and then its bytes, into a buffer (an index in l.buffers): 0 for
+// the event of a call, 1 for its actions. The next call with the same buffer overwrites the bytes. A length above maxRecord means a damaged log.
+func (l *LogReader) readRecord(buffer int) ([]byte, error) {
+	length, err := binary.ReadUvarint(l.r)
 	if err != nil {
 		return nil, err
 	}
-	if n > maxRecord {
-		return nil, fmt.Errorf("a record of %d bytes, expected at most %d", n, maxRecord)
+	if length > maxRecord {
+		return nil, fmt.Errorf("a record of %d bytes, expected at most %d", length, maxRecord)
 	}
-	if uint64(cap(l.buffers[i])) < n {
-		l.buffers[i] = make([]byte, n)
+	if uint64(cap(l.buffers[buffer])) < length {
+		l.buffers[buffer] = make([]byte, length)
 	}
-	b := l.buffers[i][:n]
-	if _, err := io.ReadFull(l.r, b); err != nil {
+	record := l.buffers[buffer][:length]
+	if _, err := io.ReadFull(l.r, record); err != nil {
 		return nil, io.ErrUnexpectedEOF
 	}
-	return b, nil
+	return record, nil
 }
 
 // Difference is the first call at which a policy answered differently from the log. It is an error.
@@ -193,35 +193,35 @@ func Replay(r io.Reader, p policy.Policy) (int64, error) { return ReplayAny(r, p
 
 // ReplayAny is Replay for several fresh policies, one of which may be the log's. It returns the number of calls up to
 // which one of them gives the log's actions, and if none gives them to the end, the difference at that call.
-func ReplayAny(r io.Reader, policies ...policy.Policy) (int64, error) {
-	l, err := OpenLog(r)
+func ReplayAny(source io.Reader, policies ...policy.Policy) (int64, error) {
+	log, err := OpenLog(source)
 	if err != nil {
 		return 0, err
 	}
 	policies = slices.Clone(policies)
 	for {
-		c, err := l.Next()
+		call, err := log.Next()
 		if errors.Is(err, io.EOF) {
-			return l.calls, nil
+			return log.calls, nil
 		}
 		if err != nil {
-			return l.calls, err
+			return log.calls, err
 		}
 
 		// Refuse slots for which a policy would need far too much memory.
-		if slot := max(c.Event.Req, c.Event.Task, c.Event.Batch); int64(slot) > l.calls+maxSlotGap {
-			return l.calls - 1, fmt.Errorf("reading the event log: call %d: the slot %d, expected one of so few calls", l.calls-1, slot)
+		if slot := max(call.Event.Req, call.Event.Task, call.Event.Batch); int64(slot) > log.calls+maxSlotGap {
+			return log.calls - 1, fmt.Errorf("reading the event log: call %d: the slot %d, expected one of so few calls", log.calls-1, slot)
 		}
 
 		// Drop the policies that differ at this call.
 		var firstError error // error of the first policy that differs at this call
 		policies = slices.DeleteFunc(policies, func(p policy.Policy) bool {
-			err := replayCall(l.calls-1, &c, p)
+			err := replayCall(log.calls-1, &call, p)
 			firstError = cmp.Or(firstError, err)
 			return err != nil
 		})
 		if len(policies) == 0 {
-			return l.calls - 1, firstError
+			return log.calls - 1, firstError
 		}
 	}
 }
@@ -229,22 +229,23 @@ func ReplayAny(r io.Reader, policies ...policy.Policy) (int64, error) {
 // maxSlotGap is how far a slot may exceed the number of calls so far: a policy makes room for the highest slot.
 const maxSlotGap = 1 << 24
 
-// replayCall makes one call and compares its actions. If the policy panics, it was given an event that cannot have
-// happened: the log is damaged, or belongs to another plan.
-func replayCall(call int64, c *Call, p policy.Policy) (err error) {
+// replayCall makes a call of a log, by its number, and compares the actions of the policy with those of the log. If they
+// differ, it returns a *Difference. If the policy panics, it was given an event that cannot have happened, and an error
+// says that the log is damaged, or belongs to another plan.
+func replayCall(number int64, call *Call, p policy.Policy) (err error) {
 	defer func() {
 		if panicValue := recover(); panicValue != nil {
-			err = fmt.Errorf("call %d at %v: the policy cannot take the event %+v (%v): the log is damaged, or of another plan", call, c.Time, c.Event, panicValue)
+			err = fmt.Errorf("call %d at %v: the policy cannot take the event %+v (%v): the log is damaged, or of another plan", number, call.Time, call.Event, panicValue)
 		}
 	}()
 	var actions policy.Actions
-	p.Handle(c.Time, &c.Event, &actions)
-	if bytes.Equal(policy.AppendActions(nil, &actions, 0), c.Actions) {
+	p.Handle(call.Time, &call.Event, &actions)
+	if bytes.Equal(policy.AppendActions(nil, &actions, 0), call.Actions) {
 		return nil
 	}
-	d := &Difference{Call: call, Time: c.Time, Event: c.Event, PolicyActions: actions}
-	if err := policy.DecodeActions(c.Actions, &d.Logged); err != nil {
-		return fmt.Errorf("reading the event log: call %d: %w", call, err)
+	difference := &Difference{Call: number, Time: call.Time, Event: call.Event, PolicyActions: actions}
+	if err := policy.DecodeActions(call.Actions, &difference.Logged); err != nil {
+		return fmt.Errorf("reading the event log: call %d: %w", number, err)
 	}
-	return d
+	return difference
 }

@@ -20,9 +20,9 @@ type logFile struct {
 
 // OpenLogFile opens the file of an event log, plain or packed with gzip.
 func OpenLogFile(path string) (io.ReadCloser, error) {
-	f, err := os.Stdin, error(nil)
+	file, err := os.Stdin, error(nil)
 	if path != document.Stdin {
-		f, err = os.Open(path)
+		file, err = os.Open(path)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("no log %s\n  hint: plan simulate --event-log %s makes one, and so does plan serve", path, path)
@@ -30,16 +30,16 @@ func OpenLogFile(path string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	if info, err := f.Stat(); err == nil && info.IsDir() {
-		return nil, errors.Join(&document.Error{File: path, Found: "a folder", Expected: "an event log"}, f.Close())
+	if info, err := file.Stat(); err == nil && info.IsDir() {
+		return nil, errors.Join(&document.Error{File: path, Found: "a folder", Expected: "an event log"}, file.Close())
 	}
-	r := bufio.NewReader(f)
-	if magic, _ := r.Peek(2); string(magic) != "\x1f\x8b" {
-		return logFile{r, f}, nil
+	buffered := bufio.NewReader(file)
+	if magic, _ := buffered.Peek(2); string(magic) != "\x1f\x8b" {
+		return logFile{buffered, file}, nil
 	}
-	z, err := gzip.NewReader(r)
+	unpacked, err := gzip.NewReader(buffered)
 	if err != nil {
-		return nil, errors.Join(&document.Error{File: path, Found: "a gzip file that cannot be unpacked: its beginning is damaged or cut off"}, f.Close())
+		return nil, errors.Join(&document.Error{File: path, Found: "a gzip file that cannot be unpacked: its beginning is damaged or cut off"}, file.Close())
 	}
-	return logFile{z, f}, nil
+	return logFile{unpacked, file}, nil
 }

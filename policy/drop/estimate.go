@@ -60,16 +60,18 @@ func (s *planner) runTimeUpTo(app *flow.Application, node int32) time.Duration {
 }
 
 // downstreamTime returns the estimated time downstream of a node of an application (an index): what a request needs
-// for the modules behind it. The longest of the paths counts, separately for run times and for waits.
+// for the modules behind it. It is the largest queueing and run time of the paths behind it plus their largest wait for
+// batches, which may be those of two different paths.
 func (s *planner) downstreamTime(appIndex int, app *flow.Application, node int32) time.Duration {
 	if s.pathShares != nil {
 		return s.likelyDownstreamTime(appIndex, app, node)
 	}
-	maxFixed, maxWait := time.Duration(0), time.Duration(0)
+	maxQueueAndRun, maxWait := time.Duration(0), time.Duration(0)
 	for _, path := range app.Nodes[node].Paths {
-		maxFixed, maxWait = max(maxFixed, s.queueAndRunTime(app, path)), max(maxWait, s.batchWaitQuantile(app, path))
+		maxQueueAndRun = max(maxQueueAndRun, s.queueAndRunTime(app, path))
+		maxWait = max(maxWait, s.batchWaitQuantile(app, path))
 	}
-	return maxFixed + maxWait
+	return maxQueueAndRun + maxWait
 }
 
 // pathChance is the estimated duration of a path through an application, with the share of the requests that take it.
@@ -89,7 +91,7 @@ func (s *planner) likelyDownstreamTime(appIndex int, app *flow.Application, node
 	}
 
 	// From the longest path down, leave out those that few requests take together.
-	slices.SortFunc(s.pathChances, func(x, y pathChance) int { return cmp.Compare(y.duration, x.duration) })
+	slices.SortFunc(s.pathChances, func(first, second pathChance) int { return cmp.Compare(second.duration, first.duration) })
 	longerShare := 0.0
 	for _, chance := range s.pathChances {
 		longerShare += chance.requestShare

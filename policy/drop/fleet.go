@@ -57,10 +57,10 @@ func newWorkerFleet(tables *policy.Tables, graphTables *flow.GraphTables, shorte
 }
 
 // addWorkers creates, when the policy is made, the workers (a module on a device) of all devices, and numbers them
-// device after device, so that those that take turns are neighbours. index counts the workers of a module; the plan
-// lists the shares that they have of their devices in that order.
+// device after device, so that those that take turns are neighbours.
 func (f *workerFleet) addWorkers() {
-	// Collect the workers of each device.
+	// Collect the workers of each device. index counts the workers of a module; the plan lists the shares that they have of
+	// their devices in that order.
 	byDevice := make([][]worker, len(f.devices))
 	for module := range f.modules {
 		service, index := &f.tables.Services[module], 0

@@ -49,24 +49,24 @@ func parseOptions(feas bool, graphTables *flow.GraphTables, params map[string]fl
 	}
 
 	// Every parameter has a function that sets it and returns true if its value is in range.
-	setters := map[string]func(x float64) bool{
-		"lambda": func(x float64) bool { options.WaitQuantile = x; return x > 0 && x < 1 },
-		"window_us": func(x float64) bool {
-			options.Window = time.Duration(x * 1e3)
-			return x >= 1e6 && x <= 60e6
+	setters := map[string]func(value float64) bool{
+		"lambda": func(value float64) bool { options.WaitQuantile = value; return value > 0 && value < 1 },
+		"window_us": func(value float64) bool {
+			options.Window = time.Duration(value * 1e3)
+			return value >= 1e6 && value <= 60e6
 		},
-		"token": func(x float64) bool {
-			options.BacklogFactor = x
-			return x == 0 || x >= .1 && x <= 10
+		"token": func(value float64) bool {
+			options.BacklogFactor = value
+			return value == 0 || value >= .1 && value <= 10
 		},
-		"paths":  func(x float64) bool { options.MinPathShare = x; return x >= 0 && x < 1 },
-		"learn":  func(x float64) bool { options.LearnSpeeds = x == 1; return x == 0 || x == 1 },
-		"prompt": func(x float64) bool { options.PromptRefusal = x == 1; return x == 0 || x == 1 },
-		"skew_us": func(x float64) bool {
-			options.MaxClockSkew = time.Duration(x * 1e3)
-			return x >= 0 && x <= 1e6
+		"paths":  func(value float64) bool { options.MinPathShare = value; return value >= 0 && value < 1 },
+		"learn":  func(value float64) bool { options.LearnSpeeds = value == 1; return value == 0 || value == 1 },
+		"prompt": func(value float64) bool { options.PromptRefusal = value == 1; return value == 0 || value == 1 },
+		"skew_us": func(value float64) bool {
+			options.MaxClockSkew = time.Duration(value * 1e3)
+			return value >= 0 && value <= 1e6
 		},
-		"seed": func(x float64) bool { options.Seed = uint64(x); return x >= 0 && x < 1<<53 },
+		"seed": func(value float64) bool { options.Seed = uint64(value); return value >= 0 && value < 1<<53 },
 	}
 	for _, name := range slices.Sorted(maps.Keys(params)) {
 		set, ok := setters[name]

@@ -200,9 +200,9 @@ func (shares *pathShares) updateNodeShares(appIndex int32, app *flow.Application
 	}
 }
 
-// outcomeOf returns the outcome of a branch (a node) of an application behind which a token follows, which is the number
-// of a service in the table. For a token that follows none, such as the end of the request, it returns the first outcome
-// without an edge, which leads nowhere.
+// outcomeOf returns the outcome of a branch (a node of an application) that leads to the service of a token, the number
+// by which the transition table knows that service. If no outcome leads there, as for the token of a request's end, it
+// returns the first outcome that leads nowhere (has no edge), or the last one if all lead somewhere.
 func (shares *pathShares) outcomeOf(app *flow.Application, branch *flow.Node, token int32) int32 {
 	for _, edge := range branch.Outputs {
 		if edge.Outcome >= 0 && shares.tokens[app.Nodes[edge.To].Service] == token {

@@ -29,13 +29,19 @@ type planner struct {
 	pathChances  []pathChance      // scratch
 }
 
+// Lengths, in seconds, of what moduleLoad remembers of arrivals, and of its moving averages.
+const (
+	rememberedSeconds = 10
+	smoothingSeconds  = 5
+)
+
 // moduleLoad decides the order of a module's queue by the module's load (PARD §4.3): the arrivals of tasks over the
 // capacity of its workers.
 type moduleLoad struct {
-	arrivals     [10]float64 // tasks of the latest seconds, a ring
-	smoothed     [10]float64 // moving averages of them
-	seconds      int         // seconds so far
-	highestFirst bool        // highest budget first is in force
+	arrivals     [rememberedSeconds]float64 // tasks of the latest seconds, a ring
+	smoothed     [rememberedSeconds]float64 // moving averages of them
+	seconds      int                        // seconds so far
+	highestFirst bool                       // highest budget first is in force
 }
 
 // queueTimes is the average queueing time over the window, weighted by age, in buckets of a tenth of a second.
@@ -49,32 +55,37 @@ type queueTimes struct {
 // bucketWidth is the width of the buckets of queueTimes.
 const bucketWidth = 100 * time.Millisecond
 
-// newPlanner returns the State Planner, which estimates for each module the time downstream (that a request needs for
-// the modules behind it), with first estimates from the planned times. Estimates are by cell: a pair of an application
-// and a module, numbered application by application. It also computes downstreamSolo, the time downstream if every
-// module runs the request in a batch of one: no request is faster.
+// maxLearntFactor is by how much measured batches, and the waits for them, may exceed the planned batch time, for the
+// length of the histogram of waits. Longer waits count in its last bucket.
+const maxLearntFactor = 4
+
+// newPlanner returns the State Planner (PARD §4), which estimates for each module the time downstream: what a request
+// needs for the modules behind it. The first estimates are made from the planned times. Estimates are by cell: a pair of
+// an application and a module, numbered application by application. It also computes downstreamSolo, the time downstream
+// if every module runs the request in a batch of one: no request is faster.
 func newPlanner(variant *Variant, options Options, fleet *workerFleet) *planner {
 	modules := len(fleet.modules)
-	planner := &planner{variant: variant, options: options, workers: fleet, statistics: newRunStatistics(modules), stride: int32(modules), moduleLoads: make([]moduleLoad, modules)}
-	planner.arrivals = make([]int64, modules)
-	planner.entryLoad = entryLoad{workers: fleet, requests: make([][loadSeconds]float64, len(fleet.graphTables.Apps))}
-	planner.batchTimes, planner.soloTimes = make([]time.Duration, modules), make([]time.Duration, modules)
-
-	// The batch times of each module (the longest of a full batch and the shortest of a batch of one, over its workers),
-	// and empty statistics. A wait for a batch is usually no longer than a batch takes.
-	for module := range modules {
-		buckets := int(options.Window / bucketWidth)
-		planner.queueTimes = append(planner.queueTimes, queueTimes{sums: make([]time.Duration, buckets), counts: make([]int64, buckets), tenths: make([]int64, buckets)})
-		planner.batchTimes[module], planner.soloTimes[module] = fleet.batchTimesOf(module)
-		longest := planner.batchTimes[module]
-		if options.LearnSpeeds {
-			longest *= 4 // measured batches, and the waits for them, may take longer than planned; waits beyond count in the last bucket
-		}
-		planner.batchWaits = append(planner.batchWaits, newWaitSamples(longest))
+	planner := &planner{
+		variant: variant, options: options, workers: fleet, statistics: newRunStatistics(modules), stride: int32(modules),
+		entryLoad:   entryLoad{workers: fleet, requests: make([][loadSeconds]float64, len(fleet.graphTables.Apps))},
+		moduleLoads: make([]moduleLoad, modules), arrivals: make([]int64, modules), batchTimes: make([]time.Duration, modules), soloTimes: make([]time.Duration, modules),
 	}
 
-	// The times downstream: the least ones, in batches of one, and the estimates. A module that stands at several nodes of
-	// an application has the largest of these.
+	// Set the batch times of each module (the longest of a full batch and the shortest of a batch of one, over its workers),
+	// and make its empty statistics. A wait for a batch is usually no longer than a batch takes.
+	buckets := int(options.Window / bucketWidth)
+	for module := range modules {
+		planner.queueTimes = append(planner.queueTimes, queueTimes{sums: make([]time.Duration, buckets), counts: make([]int64, buckets), tenths: make([]int64, buckets)})
+		planner.batchTimes[module], planner.soloTimes[module] = fleet.batchTimesOf(module)
+		longestWait := planner.batchTimes[module]
+		if options.LearnSpeeds {
+			longestWait *= maxLearntFactor
+		}
+		planner.batchWaits = append(planner.batchWaits, newWaitSamples(longestWait))
+	}
+
+	// Compute the times downstream in batches of one. A module that stands at several nodes of an application has the largest
+	// of theirs.
 	apps := fleet.graphTables.Apps
 	cells := len(apps) * modules
 	planner.downstream, planner.downstreamSolo = make([]time.Duration, cells), make([]time.Duration, cells)
@@ -82,7 +93,6 @@ func newPlanner(variant *Variant, options Options, fleet *workerFleet) *planner 
 		app := &apps[appIndex]
 		for index := range app.Nodes {
 			cell := planner.cellOf(appIndex, app.Nodes[index].Service)
-			// Every module runs the request in a batch of one.
 			longest := app.Nodes[index].LongestTime(func(node int32) time.Duration { return planner.soloTimes[app.Nodes[node].Service] })
 			planner.downstreamSolo[cell] = max(planner.downstreamSolo[cell], longest)
 		}
@@ -150,7 +160,8 @@ func (s *planner) tickSecond(now time.Duration) {
 		s.arrivals[module] = 0
 		s.queueTimes[module].mean = s.queueTimes[module].meanAt(now)
 		followsLoad := !s.variant.IsFeas && s.variant.HighestFirst == nil
-		if highestFirst := load.wantsHighestFirst(s.workers.modules[module].capacity, s.variant.ImmediateMode); followsLoad && highestFirst != load.highestFirst {
+		highestFirst := load.wantsHighestFirst(s.workers.modules[module].capacity, s.variant.ImmediateMode)
+		if followsLoad && highestFirst != load.highestFirst {
 			load.highestFirst = highestFirst
 			s.statistics.recordOrderChange(now, int32(module), highestFirst)
 		}
@@ -178,17 +189,17 @@ func (s *planner) skipSeconds(now time.Duration) {
 	s.second = int64(now / time.Second)
 }
 
-// addArrivals adds the number of a module's tasks in a second to the last seconds, and smooths them by the mean over up
-// to five seconds. The last seconds are in rings: the number itself, and the smoothed one.
+// addArrivals adds the number of a module's tasks in a second to the rings of the last seconds: the number itself, and its
+// moving average, the mean over up to smoothingSeconds seconds.
 func (l *moduleLoad) addArrivals(tasks float64) {
 	index := l.seconds % len(l.arrivals)
 	l.arrivals[index] = tasks
 	l.seconds++
-	sum, n := 0.0, min(l.seconds, 5)
-	for i := range n {
-		sum += l.arrivals[(l.seconds-1-i)%len(l.arrivals)]
+	sum, averagedSeconds := 0.0, min(l.seconds, smoothingSeconds)
+	for secondsBack := range averagedSeconds {
+		sum += l.arrivals[(l.seconds-1-secondsBack)%len(l.arrivals)]
 	}
-	l.smoothed[index] = sum / float64(n)
+	l.smoothed[index] = sum / float64(averagedSeconds)
 }
 
 // wantsHighestFirst returns whether a module with a capacity (tasks per second) serves the highest budget (time left

@@ -24,7 +24,7 @@ func (p *Policy) scaleWorkers(now time.Duration, out *policy.Actions) {
 	if !p.demand.IsDecisionDue() {
 		return
 	}
-	for module, n := range p.demand.WantedWorkers(now) {
-		p.workers.setTargetWorkers(now, int32(module), n, out)
+	for module, count := range p.demand.WantedWorkers(now) {
+		p.workers.setTargetWorkers(now, int32(module), count, out)
 	}
 }

@@ -13,17 +13,18 @@ type startTree struct {
 	winners []int32
 }
 
-// newStartTree returns a tournament tree of n workers of a module, which finds the one with the earliest start. At first
-// none takes tasks (farFuture). winners[1], the root, is the worker with the earliest start of all. Its size is a power
-// of two, so that a node's children are 2i and 2i+1, and the leaves are the workers.
+// newStartTree returns a tournament tree of a number of workers of a module, which finds the one with the earliest start.
+// At first no worker takes tasks: all starts are farFuture. The number of leaves is the next power of two, so that the
+// children of node i are 2i and 2i+1. The leaves stand for the workers, and the root, winners[1], has the worker with the
+// earliest start of all.
 func newStartTree(workers int) startTree {
 	size := 1
 	for size < workers {
 		size *= 2
 	}
 	tree := startTree{startTimes: make([]time.Duration, size), winners: make([]int32, size)}
-	for node := range tree.startTimes {
-		tree.startTimes[node] = farFuture
+	for worker := range tree.startTimes {
+		tree.startTimes[worker] = farFuture
 	}
 	for node := size - 1; node > 0; node-- {
 		tree.winners[node] = tree.winner(node)

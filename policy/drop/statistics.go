@@ -23,7 +23,8 @@ const maxMilliseconds = 2000
 func newRunStatistics(modules int) *RunStatistics {
 	statistics := &RunStatistics{}
 	for range modules {
-		statistics.QueueTimes, statistics.BatchWaits = append(statistics.QueueTimes, make([]int64, maxMilliseconds)), append(statistics.BatchWaits, make([]int64, maxMilliseconds))
+		statistics.QueueTimes = append(statistics.QueueTimes, make([]int64, maxMilliseconds))
+		statistics.BatchWaits = append(statistics.BatchWaits, make([]int64, maxMilliseconds))
 	}
 	return statistics
 }

@@ -78,11 +78,11 @@ func (f FormingBatch) PopOldest() WaitingTask {
 }
 
 // AddTask adds a task, whose request must be open, to the batch without a test of its deadline.
-func (f FormingBatch) AddTask(t *WaitingTask) {
-	f.broker.enterBatch(f.Now, f.Start, f.worker, &t.Entry, &f.broker.tasks.Tasks[t.Entry.Task])
+func (f FormingBatch) AddTask(task *WaitingTask) {
+	f.broker.enterBatch(f.Now, f.Start, f.worker, &task.Entry, &f.broker.tasks.Tasks[task.Entry.Task])
 }
 
 // DropTask drops the request of a task because the task would be late. The request must be open.
-func (f FormingBatch) DropTask(t *WaitingTask) {
-	f.broker.dropRequest(f.Now, t.Entry.Req, t.Entry.Task, policy.ReasonDeadline, f.out)
+func (f FormingBatch) DropTask(task *WaitingTask) {
+	f.broker.dropRequest(f.Now, task.Entry.Req, task.Entry.Task, policy.ReasonDeadline, f.out)
 }

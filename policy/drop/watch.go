@@ -17,7 +17,7 @@ type hopelessWatch struct {
 	enabled       bool
 	stride        int32            // number of services
 	soloTimes     []time.Duration  // by service: planned time of a batch of one
-	minDownstream []time.Duration  // by application and service: least time downstream
+	minDownstream []time.Duration  // by cell (see planner): least time downstream
 	checks        doubleEndedQueue // tasks by the time at which to check them
 	taskStates    []taskState      // by task slot
 	timerAt       time.Duration    // time of the timer that is set; farFuture if none
@@ -42,16 +42,16 @@ func newHopelessWatch(enabled bool, planner *planner) hopelessWatch {
 	apps := planner.workers.graphTables.Apps
 	watch.minDownstream = make([]time.Duration, len(apps)*int(planner.stride))
 
-	// Find the least time behind each service, by application and service; one may stand at several nodes.
+	// Find the least time downstream of each service. A service that stands at several nodes of an application has the least
+	// of theirs.
 	for appIndex := range apps {
-		downstream := minDownstreamTimes(&apps[appIndex], watch.soloTimes)
-		for i := range apps[appIndex].Nodes {
-			cell := planner.cellOf(appIndex, apps[appIndex].Nodes[i].Service)
-			watch.minDownstream[cell] = downstream[i]
-			for earlierIndex := range i { // the least over the nodes with the same module
-				if earlier := &apps[appIndex].Nodes[earlierIndex]; earlier.Service == apps[appIndex].Nodes[i].Service {
-					watch.minDownstream[cell] = min(watch.minDownstream[cell], downstream[earlierIndex])
-				}
+		nodes := apps[appIndex].Nodes
+		downstream := minDownstreamTimes(&apps[appIndex], watch.soloTimes) // by node
+		for i := range nodes {
+			cell := planner.cellOf(appIndex, nodes[i].Service)
+			isFirstNode := !slices.ContainsFunc(nodes[:i], func(earlier flow.Node) bool { return earlier.Service == nodes[i].Service })
+			if isFirstNode || downstream[i] < watch.minDownstream[cell] {
+				watch.minDownstream[cell] = downstream[i]
 			}
 		}
 	}
@@ -111,7 +111,7 @@ func (watch *hopelessWatch) hopelessAt(request *flow.Request, service int32, sta
 	return request.Deadline - remaining + 1
 }
 
-// setStates notes that the tasks of a batch now wait, run or are over. Of this it depends when they become hopeless.
+// setStates notes that the tasks of a batch now wait, run or are over, which decides when they become hopeless.
 func (watch *hopelessWatch) setStates(tasks []flow.QueueEntry, state taskState) {
 	if watch.enabled {
 		for i := range tasks {

@@ -73,10 +73,13 @@ func (worker *worker) dropUnwanted(tasks *flow.TaskTable) {
 	}
 }
 
-// removeAll appends all tasks of a worker that have not started to removed, and empties its forming batch and queues.
-func (worker *worker) removeAll(tasks []flow.QueueEntry) []flow.QueueEntry {
-	tasks = append(append(append(tasks, worker.formingBatch...), worker.queue.list...), worker.setAside.list...)
+// removeAll removes all tasks of a worker that have not started, those of its forming batch and of its queues, and returns
+// `removed` with these tasks appended.
+func (worker *worker) removeAll(removed []flow.QueueEntry) []flow.QueueEntry {
+	removed = append(removed, worker.formingBatch...)
+	removed = append(removed, worker.queue.list...)
+	removed = append(removed, worker.setAside.list...)
 	worker.formingLimit = worker.plannedBatch
 	worker.formingBatch, worker.queue.list, worker.setAside.list = worker.formingBatch[:0], worker.queue.list[:0], worker.setAside.list[:0]
-	return tasks
+	return removed
 }

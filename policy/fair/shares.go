@@ -30,19 +30,17 @@ type modelShare struct {
 	answers, lateAnswers int32         // since then
 }
 
-// Constants of admission. Of the requests that a plan carries within an SLO, capacityShare may be open. If more are,
-// clients share sharedRatePart of its rate. The rate of a client is taken over windowSLOs SLOs, and over windowCount
-// requests at least. Health is adjusted once per SLO: it falls if more than maxLateShare of the answers are late.
+// Constants of admission. Health is adjusted once per SLO.
 const (
-	capacityShare  = 0.35
-	sharedRatePart = 0.8
-	windowSLOs     = 1
-	windowCount    = 20
-	maxLateShare   = 0.01
-	healthDecay    = 0.8
-	healthGrowth   = 1.1
-	minHealth      = 0.2
-	minRateHealth  = 0.6 // so that a client at half of its share loses nothing
+	capacityShare  = 0.35 // share of the requests that a plan carries within an SLO that may be open before clients are limited
+	sharedRatePart = 0.8  // part of the planned rate that clients then share
+	windowSLOs     = 1    // window over which a client's rate is taken, in SLOs
+	windowCount    = 20   // least window, in requests at the fair rate
+	maxLateShare   = 0.01 // share of late answers above which health falls
+	healthDecay    = 0.8  // factor on health if it falls
+	healthGrowth   = 1.1  // factor on health if it recovers
+	minHealth      = 0.2  // least health
+	minRateHealth  = 0.6  // least health by which the fair rate is scaled, so that a client at half of its share loses nothing
 )
 
 // New returns the shares of a plan. For plans with instances of language models it returns nil, which admits

@@ -124,14 +124,23 @@ func (workflows *WorkflowTables) CheckServable(shared *policy.Tables) error {
 				if other < 0 || other == int32(serviceIndex) {
 					continue
 				}
-				if workflows.LanguageModelOf(int32(serviceIndex)) == nil && workflows.LanguageModelOf(other) == nil {
-					continue
+				if workflows.LanguageModelOf(int32(serviceIndex)) != nil || workflows.LanguageModelOf(other) != nil {
+					return sharedDeviceError(shared, other, int32(serviceIndex), device)
 				}
-				return &document.Error{Path: fmt.Sprintf("flow.modules[%d]", serviceIndex), Expected: "devices of its own for each language model",
-					Found: fmt.Sprintf("%q and %q on the same devices of %s, at least one of them a language model", shared.Services[other].Name, shared.Services[serviceIndex].Name, shared.Kinds[shared.Devices[device].Kind]),
-					Hint:  "the server of a language model runs that model alone: give language models pools of their own in the cluster (another name of the device, with its own measurements)"}
 			}
 		}
 	}
 	return nil
+}
+
+// sharedDeviceError returns the error for two services, given by their indexes, that may both run on a device although
+// at least one is a language model. The later one is named as the place of the fault.
+func sharedDeviceError(shared *policy.Tables, earlier, later, device int32) error {
+	kind := shared.Kinds[shared.Devices[device].Kind]
+	return &document.Error{
+		Path:     fmt.Sprintf("flow.modules[%d]", later),
+		Found:    fmt.Sprintf("%q and %q on the same devices of %s, at least one of them a language model", shared.Services[earlier].Name, shared.Services[later].Name, kind),
+		Expected: "devices of its own for each language model",
+		Hint:     "the server of a language model runs that model alone: give language models pools of their own in the cluster (another name of the device, with its own measurements)",
+	}
 }

@@ -80,5 +80,6 @@ func (request *recordedRequest) addTask(model string, slot int32, work int64, in
 			}
 		}
 	}
-	request.slots, request.path.Tasks = append(request.slots, slot), append(request.path.Tasks, task)
+	request.slots = append(request.slots, slot)
+	request.path.Tasks = append(request.path.Tasks, task)
 }

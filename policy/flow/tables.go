@@ -84,13 +84,15 @@ type Module struct {
 
 // Scaling says how many workers of every module serve at which rate at the entry (formats.FlowScaling).
 type Scaling struct {
-	Interval, Window, Hold time.Duration // between decisions; of the mean rate; for which a larger number is kept
-	Lookahead              time.Duration // for which a rise is continued
-	RiseSigmas             float64       // standard errors above which a rise counts
-	MaxWorkers             int
-	StartWorkers           []int
-	RatesAbove             []float64 // rising; the row applies above its rate
-	Workers                [][]int   // [row][module]
+	Interval     time.Duration // between two decisions
+	Window       time.Duration // over which the mean rate is taken
+	Hold         time.Duration // for which a larger number of workers is kept
+	Lookahead    time.Duration // for which a rise of the rate is continued
+	RiseSigmas   float64       // standard errors above which a rise counts
+	MaxWorkers   int           // of all modules together
+	StartWorkers []int         // by module: workers at the start
+	RatesAbove   []float64     // by row of the table, rising: the rate (requests per second) above which it applies
+	Workers      [][]int       // [row][module]: number of workers
 }
 
 // WorkersAt returns how many workers (devices that run it) each module has at a rate of requests per second. Row i of
@@ -156,7 +158,8 @@ func Compile(plan *formats.Plan, shared *policy.Tables) error {
 		if err != nil {
 			return err
 		}
-		tables.Apps, models = append(tables.Apps, app), append(models, model)
+		tables.Apps = append(tables.Apps, app)
+		models = append(models, model)
 	}
 	if err := tables.setScaling(flowPlan.Scaling); err != nil {
 		return err
@@ -210,7 +213,8 @@ func (g *GraphTables) setDeviceShares(plan *formats.Plan, shared *policy.Tables)
 				seenDevices[device] = true
 				share := stage.GPUs / float64(stage.Replicas)
 				g.Modules[module].DeviceShares = append(g.Modules[module].DeviceShares, share)
-				moduleCounts[device], plannedShare[device] = moduleCounts[device]+1, plannedShare[device]+share
+				moduleCounts[device]++
+				plannedShare[device] += share
 			}
 		}
 	}
@@ -347,12 +351,17 @@ func (g *GraphTables) setScaling(scalingPlan *formats.FlowScaling) error {
 	if scalingPlan == nil {
 		return nil
 	}
-	scaling := &Scaling{Interval: scalingPlan.EveryUS.D(), Window: scalingPlan.WindowUS.D(), Hold: scalingPlan.HoldUS.D(), Lookahead: scalingPlan.LookaheadUS.D(), RiseSigmas: scalingPlan.RiseSigmas, MaxWorkers: scalingPlan.MaxWorkers, StartWorkers: scalingPlan.Start}
-	if scaling.Interval < time.Second || scaling.Window < time.Second || scaling.Interval%time.Second != 0 || scaling.Window%time.Second != 0 || len(scalingPlan.Table) == 0 {
+	scaling := &Scaling{
+		Interval: scalingPlan.EveryUS.D(), Window: scalingPlan.WindowUS.D(), Hold: scalingPlan.HoldUS.D(), Lookahead: scalingPlan.LookaheadUS.D(),
+		RiseSigmas: scalingPlan.RiseSigmas, MaxWorkers: scalingPlan.MaxWorkers, StartWorkers: scalingPlan.Start,
+	}
+	isWholeSeconds := func(span time.Duration) bool { return span >= time.Second && span%time.Second == 0 }
+	if !isWholeSeconds(scaling.Interval) || !isWholeSeconds(scaling.Window) || len(scalingPlan.Table) == 0 {
 		return &document.Error{Path: "flow.scaling", Found: fmt.Sprintf("every %v, window %v, %d rows", scaling.Interval, scaling.Window, len(scalingPlan.Table)), Expected: "whole seconds, and a row"}
 	}
 	for i := range scalingPlan.Table {
-		scaling.RatesAbove, scaling.Workers = append(scaling.RatesAbove, scalingPlan.Table[i].AboveRPS), append(scaling.Workers, scalingPlan.Table[i].Replicas)
+		scaling.RatesAbove = append(scaling.RatesAbove, scalingPlan.Table[i].AboveRPS)
+		scaling.Workers = append(scaling.Workers, scalingPlan.Table[i].Replicas)
 	}
 	for _, row := range append(slices.Clone(scaling.Workers), scaling.StartWorkers) {
 		for module := range g.Modules {

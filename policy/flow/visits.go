@@ -16,11 +16,11 @@ type SegmentVisits struct {
 	Chance float64
 }
 
-// ServiceDemand is the work of a visit of a segment for a service.
+// ServiceDemand is the tasks and the work that a visit of a segment gives to a service.
 type ServiceDemand struct {
 	Service int32
-	Tasks   float64 // mean number
-	Work    float64 // of all of them, in the usual work of a task
+	Tasks   float64 // mean number of tasks
+	Work    float64 // mean work of all of them, in units of the usual work of a task
 }
 
 // maxVisitStates bounds the states that VisitCounts distinguishes.
@@ -57,15 +57,16 @@ func (w *Workflow) VisitCounts() ([]SegmentVisits, error) {
 	first := state{SegmentVisits{make([]int32, len(w.Segments)), 1}, 0}
 	first.Counts[0] = 1
 
-	// All requests advance by one segment per round; equal states are merged.
-	level, ended, foundAt := []state{first}, []SegmentVisits(nil), map[string]int{}
-	for states := 0; len(level) > 0; {
+	// All requests advance by one segment per round. Equal states are merged: endedIndex and nextIndex have, by the text of a
+	// state, its index in `ended` or nextStates.
+	states, ended, endedIndex := []state{first}, []SegmentVisits(nil), map[string]int{}
+	for statesFollowed := 0; len(states) > 0; {
 		var nextStates []state
-		nextAt := map[string]int{}
-		for i := range level {
-			current := &level[i]
-			states++
-			if states > maxVisitStates {
+		nextIndex := map[string]int{}
+		for i := range states {
+			current := &states[i]
+			statesFollowed++
+			if statesFollowed > maxVisitStates {
 				return nil, fmt.Errorf("more than %d ways through its segments", maxVisitStates)
 			}
 			for element, chance := range w.nextChances(current.segment, current.Counts) { // element 0 is the end, i+1 segment i
@@ -77,34 +78,41 @@ func (w *Workflow) VisitCounts() ([]SegmentVisits, error) {
 					next.Counts[next.segment]++
 				}
 
-				// The text of a state finds equal ones, whose chances add up.
-				key := string(binary.NativeEndian.AppendUint32(nil, uint32(next.segment)))
-				for _, visits := range next.Counts {
-					key = string(binary.NativeEndian.AppendUint32([]byte(key), uint32(visits)))
-				}
+				// Add the state, or its chance to that of an equal state.
+				key := stateText(next.segment, next.Counts)
 				if next.segment < 0 {
-					if index, ok := foundAt[key]; ok {
+					if index, ok := endedIndex[key]; ok {
 						ended[index].Chance += next.Chance
 						continue
 					}
-					foundAt[key] = len(ended)
+					endedIndex[key] = len(ended)
 					ended = append(ended, next.SegmentVisits)
-				} else if index, ok := nextAt[key]; ok {
+				} else if index, ok := nextIndex[key]; ok {
 					nextStates[index].Chance += next.Chance
 				} else {
-					nextAt[key] = len(nextStates)
+					nextIndex[key] = len(nextStates)
 					nextStates = append(nextStates, next)
 				}
 			}
 		}
-		level = nextStates
+		states = nextStates
 	}
 
 	// The most likely first.
-	slices.SortStableFunc(ended, func(a, b SegmentVisits) int {
-		return cmp.Or(cmp.Compare(b.Chance, a.Chance), slices.Compare(a.Counts, b.Counts))
+	slices.SortStableFunc(ended, func(first, second SegmentVisits) int {
+		return cmp.Or(cmp.Compare(second.Chance, first.Chance), slices.Compare(first.Counts, second.Counts))
 	})
 	return ended, nil
+}
+
+// stateText returns a text by which VisitCounts finds equal states: the bytes of the segment that a request is in, and of
+// its visits by segment.
+func stateText(segment int32, visits []int32) string {
+	text := binary.NativeEndian.AppendUint32(nil, uint32(segment))
+	for _, count := range visits {
+		text = binary.NativeEndian.AppendUint32(text, uint32(count))
+	}
+	return string(text)
 }
 
 // nextChances returns the chances of the next step of a request in a segment (part of a workflow), if it has visited
@@ -191,11 +199,13 @@ type PathStep struct {
 // MaxPaths.
 func (w *Workflow) SegmentPaths(segment int) ([][]PathStep, error) {
 	steps := w.Segments[segment].Steps
-	readers, readsStep := make([][]int, len(steps)), make([]bool, len(steps)) // steps that read a step; whether a step reads any
+	readers := make([][]int, len(steps))  // by step: the steps that read it
+	readsStep := make([]bool, len(steps)) // by step: whether it reads a step of the segment
 	for stepIndex := range steps {
 		for _, name := range steps[stepIndex].Reads {
 			if source := slices.IndexFunc(steps[:stepIndex], func(step Step) bool { return step.Name == name }); source >= 0 {
-				readers[source], readsStep[stepIndex] = append(readers[source], stepIndex), true
+				readers[source] = append(readers[source], stepIndex)
+				readsStep[stepIndex] = true
 			}
 		}
 	}
@@ -244,7 +254,7 @@ func DrawPaths(workflow *Workflow, name string, services []string, requests int,
 	control := &WorkflowControl{workflows: workflows}
 	control.SetChoices(NewRandomChoices(workflows, tables, seed))
 	var out []formats.Way
-	foundAt := map[string]int{}
+	indexInOut := map[string]int{} // by the text of a path
 	var reveals policy.RevealedTasks
 
 	// Run each request to its end, and note its tasks. BeginRequest reveals the first ones, those that are known at its
@@ -269,14 +279,14 @@ func DrawPaths(workflow *Workflow, name string, services []string, requests int,
 		}
 
 		// Equal paths count together.
-		key := fmt.Sprint(request.path.KnownTasks, request.path.Tasks)
-		if pathIndex, ok := foundAt[key]; ok {
+		pathText := fmt.Sprint(request.path.KnownTasks, request.path.Tasks)
+		if pathIndex, ok := indexInOut[pathText]; ok {
 			out[pathIndex].Count++
 			continue
 		}
-		foundAt[key] = len(out)
+		indexInOut[pathText] = len(out)
 		out = append(out, request.path)
 	}
-	slices.SortStableFunc(out, func(a, b formats.Way) int { return b.Count - a.Count })
+	slices.SortStableFunc(out, func(first, second formats.Way) int { return second.Count - first.Count })
 	return out
 }

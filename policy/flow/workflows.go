@@ -139,7 +139,8 @@ func compileWorkflows(plan *formats.Plan, flowPlan *formats.FlowPlan, shared *po
 	tables := &WorkflowTables{}
 	for i := range shared.Models {
 		module := &flowPlan.Modules[i]
-		serviceOf[shared.Models[i].Name], names = int32(i), append(names, shared.Models[i].Name)
+		serviceOf[shared.Models[i].Name] = int32(i)
+		names = append(names, shared.Models[i].Name)
 		tables.TransferTimes = append(tables.TransferTimes, TransferTime{module.NearUS.D(), module.FarUS.D()})
 		tables.SessionStates = append(tables.SessionStates, readSessionState(module.Session))
 		tables.addLanguageModel(plan, module.Generation)
@@ -204,9 +205,12 @@ func readSessionState(session *formats.SessionState) SessionState {
 	return SessionState{Bytes: session.Bytes, Recompute: session.RecomputeUS.D(), SameNode: session.NearUS.D(), OtherNode: session.FarUS.D()}
 }
 
+// unlimitedMemory is the memory of a device, in bytes, whose size the plan does not give: more than is ever needed.
+const unlimitedMemory = 1 << 50
+
 // setResident sets in the shared tables, for each device, the networks that it holds at the start, and its memory for
-// networks: that of the pool's devices less the working memory of batches. Without a memory size it is 2^50 bytes,
-// more than is ever needed.
+// networks in bytes: that of the pool's devices less the working memory of batches, or unlimitedMemory if the plan does
+// not give the pool's.
 func (workflows *WorkflowTables) setResident(plan *formats.Plan, flowPlan *formats.FlowPlan, shared *policy.Tables) {
 	firstDevice := make([]int, len(plan.Pools)) // by pool: number of its first device, as the plan counts
 	for i := 1; i < len(firstDevice); i++ {
@@ -224,7 +228,7 @@ func (workflows *WorkflowTables) setResident(plan *formats.Plan, flowPlan *forma
 	for deviceIndex := range shared.Devices {
 		device := &shared.Devices[deviceIndex]
 		number := firstDevice[device.Kind] + int(device.GPU)
-		shared.Memory[deviceIndex] = 1 << 50
+		shared.Memory[deviceIndex] = unlimitedMemory
 		if pool := &plan.Pools[device.Kind]; pool.Memory > 0 {
 			shared.Memory[deviceIndex] = max(1, int64(pool.Memory)-workingBytes[device.Kind][device.GPU])
 		}
@@ -281,13 +285,15 @@ func compileWorkflow(application *formats.FlowApplication, serviceOf map[string]
 
 // compileStep returns a module of a segment (by their indexes) as a step: how many tasks it has, what they read, and
 // which service runs them. Service is -1 if a route is chosen for each task. It returns an error if a model is not
-// deployed. Work is in millionths of a usual task, EachOf -1 means that the step does not run once for each item of
-// another one, and names of modules become indexes of w.Names.
+// deployed. Names of modules become indexes of w.Names.
 func (w *Workflow) compileStep(conditions formats.Conditions, application *formats.Application, segment, moduleIndex int, serviceOf map[string]int32) (Step, error) {
 	module := &application.Segments[segment].Modules[moduleIndex]
 
 	// What the module declares.
-	step := Step{Name: w.nameIndex(module.Name), Service: -1, Work: workMillionths(module.Work), ItemChances: module.Chances, CountVaries: module.Items != "", FixedCount: 1, EachOf: -1, TokenSamples: module.Sample}
+	step := Step{
+		Name: w.nameIndex(module.Name), Service: -1, Work: workMillionths(module.Work),
+		ItemChances: module.Chances, CountVaries: module.Items != "", FixedCount: 1, EachOf: -1, TokenSamples: module.Sample,
+	}
 	step.Prompt, step.Output = module.TokenLengths()
 
 	// Conditions; a fixed number of items needs none.
@@ -315,7 +321,9 @@ func (w *Workflow) compileStep(conditions formats.Conditions, application *forma
 			step.Service = service
 			break
 		}
-		step.Routes, step.RouteModels, step.RouteShares = append(step.Routes, service), append(step.RouteModels, name), append(step.RouteShares, module.Routes[route].Probability)
+		step.Routes = append(step.Routes, service)
+		step.RouteModels = append(step.RouteModels, name)
+		step.RouteShares = append(step.RouteShares, module.Routes[route].Probability)
 	}
 	return step, nil
 }

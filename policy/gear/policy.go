@@ -81,27 +81,27 @@ func New(tables *policy.Tables, options Options) (*Policy, error) {
 	pipelines := len(tables.Pipelines)
 
 	// Make the chains, and the stages of the gears over them.
-	p := &Policy{
+	gearPolicy := &Policy{
 		fleet: chainFleet{tables: tables, maxBatch: tables.MaxBatch(), devices: make([]deviceState, len(tables.Devices)), devicesWithQueue: make([]uint64, (len(tables.Devices)+63)/64)},
 		gears: gearTables.Gears, options: options, flushAt: -1, minQueue: make([]int32, pipelines),
 	}
 	shareCount, err := 0, error(nil)
-	if p.firstStage, p.gearStages, shareCount, err = makeStages(p.gears, p.fleet.makeChains()); err != nil {
+	if gearPolicy.firstStage, gearPolicy.gearStages, shareCount, err = makeStages(gearPolicy.gears, gearPolicy.fleet.makeChains()); err != nil {
 		return nil, err
 	}
 
 	// Make the rule that switches between gears, and start with the first.
-	p.currentWeights = make([]float64, shareCount)
-	maxRates := make([]float64, len(p.gears))
-	for gearIndex := range p.gears {
-		maxRates[gearIndex] = p.gears[gearIndex].ToQPS
+	gearPolicy.currentWeights = make([]float64, shareCount)
+	maxRates := make([]float64, len(gearPolicy.gears))
+	for gearIndex := range gearPolicy.gears {
+		maxRates[gearIndex] = gearPolicy.gears[gearIndex].ToQPS
 	}
-	p.rule = NewSwitchRule(maxRates, options)
-	p.setGear(0) // also sets the minimal queue lengths
+	gearPolicy.rule = NewSwitchRule(maxRates, options)
+	gearPolicy.setGear(0) // also sets the minimal queue lengths
 	if options.RefuseLate {
-		p.refusals = newRefusalRule(p)
+		gearPolicy.refusals = newRefusalRule(gearPolicy)
 	}
-	return p, nil
+	return gearPolicy, nil
 }
 
 // makeStages is called when the policy is made. It returns the index of each gear's first stage, the stages of all gears
@@ -252,11 +252,11 @@ func (p *Policy) closeRequest(requestSlot int32) {
 	}
 }
 
-// cancelRequest drops a request whose client went away. If it is in a batch, it is dropped when that ends.
+// cancelRequest drops a request whose client has gone away, or marks it, if it is in a batch, to be dropped when that ends.
 func (p *Policy) cancelRequest(requestSlot int32, out *policy.Actions) {
 	request := &p.requests[requestSlot]
-	if request.queue == noIndex {
-		request.cancelled = true // it is in a batch, and is dropped when that ends
+	if isInBatch := request.queue == noIndex; isInBatch {
+		request.cancelled = true
 		return
 	}
 	p.removeFromQueue(requestSlot)

@@ -62,11 +62,13 @@ const missWeight = 1. / 128
 func newRefusalRule(gearPolicy *Policy) *refusalRule {
 	devices, percentile := len(gearPolicy.fleet.devices), gearPolicy.fleet.tables.Models[0].Percentile
 
+	// The pace, the measured times of batches over the planned ones, begins at 1. The rule may let through twice as many late
+	// requests as the percentile allows for.
+	rule := &refusalRule{pace: 1, maxMissShare: 2 * (1 - percentile)}
+
 	// Make the arrays, in one piece of memory: a row without work, three rows for each stage (of a request that waits, of
 	// the change when its batch is sent, and of a request in a batch), and pendingWork behind them, which is as long as a
-	// row. The pace, the measured times of batches over the planned ones, begins at 1. The rule may let through twice as
-	// many late requests as the percentile allows for.
-	rule := &refusalRule{pace: 1, maxMissShare: 2 * (1 - percentile)}
+	// row.
 	allRows := make([]float64, (3*len(gearPolicy.gearStages)+2)*devices)
 	rule.workRows, rule.pendingWork = allRows[:len(allRows)-devices], allRows[len(allRows)-devices:]
 	rule.busyUntil, rule.measuredStages = make([]time.Duration, devices), make([]int32, 0, len(gearPolicy.gears))
@@ -82,13 +84,15 @@ func newRefusalRule(gearPolicy *Policy) *refusalRule {
 
 			// Store the times of the stage, for one request and for a full batch.
 			aloneTime, fullTime := gearPolicy.gearStages[int(firstStage)+stageIndex].minTimes(gearPolicy)
-			rule.fullBatchExtra, rule.stageTime = append(rule.fullBatchExtra, max(0, fullTime-aloneTime).Seconds()), append(rule.stageTime, aloneTime.Seconds())
+			rule.stageTime = append(rule.stageTime, aloneTime.Seconds())
+			rule.fullBatchExtra = append(rule.fullBatchExtra, max(0, fullTime-aloneTime).Seconds())
 			if stageIndex == 0 || stageShares[stageIndex] > 1-percentile {
 				gearTime += aloneTime.Seconds()
 				measuredStages++
 			}
 		}
-		rule.gearTime, rule.measuredStages = append(rule.gearTime, gearTime), append(rule.measuredStages, measuredStages)
+		rule.gearTime = append(rule.gearTime, gearTime)
+		rule.measuredStages = append(rule.measuredStages, measuredStages)
 	}
 	return rule
 }
@@ -168,7 +172,8 @@ func (s *gearStage) minTimes(gearPolicy *Policy) (aloneTime, fullTime time.Durat
 		chainAlone, chainFull := time.Duration(0), time.Duration(0)
 		for hop := range pipeline.NumStages {
 			stage := &gearPolicy.fleet.tables.Stages[pipeline.FirstStage+hop]
-			chainAlone, chainFull = chainAlone+meanTime(stage, 1), chainFull+meanTime(stage, int(pipeline.Batch))
+			chainAlone += meanTime(stage, 1)
+			chainFull += meanTime(stage, int(pipeline.Batch))
 		}
 		if aloneTime < 0 || chainAlone < aloneTime {
 			aloneTime = chainAlone

@@ -38,14 +38,14 @@ func replayRates(counts, rates []float64, rule *SwitchRule, window time.Duration
 		// Draw the arrivals of each part of the second: each remaining request is in it with the probability of its length
 		// in what remains of the second. Switch gears at the end of a window.
 		for secondEnd := partStart + time.Second; partStart < secondEnd; {
-			part, arrivals := min(windowEnd, secondEnd)-partStart, remainingRequests
-			if part < secondEnd-partStart && remainingRequests > 0 {
-				arrivals = distuv.Binomial{N: remainingRequests, P: float64(part) / float64(secondEnd-partStart), Src: rng}.Rand()
+			partLength, arrivals := min(windowEnd, secondEnd)-partStart, remainingRequests
+			if partLength < secondEnd-partStart && remainingRequests > 0 {
+				arrivals = distuv.Binomial{N: remainingRequests, P: float64(partLength) / float64(secondEnd-partStart), Src: rng}.Rand()
 			}
 			remainingRequests -= arrivals
 			windowRequests += arrivals
 			counts[gear] += arrivals
-			partStart += part
+			partStart += partLength
 			if partStart == windowEnd {
 				gear = rule.GearAfter(gear, windowRequests/window.Seconds(), 0)
 				windowRequests, windowEnd = 0, windowEnd+window

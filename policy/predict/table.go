@@ -171,6 +171,12 @@ func tokenAt(path []int32, position int) int32 {
 	return End
 }
 
+// maxScoredPredictions is the number of predictions of an application after which the counts of appScore are halved.
+const maxScoredPredictions = 1 << 20
+
+// maxRowSamples is the number of samples after which a row counts no more, so that no count overflows.
+const maxRowSamples = 1 << 30
+
 // scoreRows is called for an ended request before its path is learnt. It counts in scores how often either kind of row,
 // that of the request's feature or that of all requests, would have predicted the next token. The kind with more hits
 // predicts from then on for this application (predictingRow). Tokens that were known at the arrival do not count.
@@ -193,8 +199,12 @@ func (table *TransitionTable) scoreRows(application, feature int32, path []int32
 			table.Advance(&cursor, token)
 		}
 	}
-	if score.predictions > 1<<20 { // older predictions count less
-		score.predictions, score.plainHits, score.featureHits = score.predictions/2, score.plainHits/2, score.featureHits/2
+
+	// Let older predictions count less: halve all counts now and then.
+	if score.predictions > maxScoredPredictions {
+		score.predictions /= 2
+		score.plainHits /= 2
+		score.featureHits /= 2
 	}
 }
 
@@ -252,10 +262,10 @@ func (table *TransitionTable) addRow(depth int32) int32 {
 }
 
 // countToken counts a token (kind of task) that followed a row, and returns the index of the row of the longer
-// prefix. If there is none, it returns -1.
+// prefix. If there is none, or the row has maxRowSamples samples, it returns -1.
 func (table *TransitionTable) countToken(row, token int32) int32 {
-	if table.rows[row].samples > 1<<30 {
-		return -1 // a higher count could overflow
+	if table.rows[row].samples > maxRowSamples {
+		return -1
 	}
 	table.rows[row].samples++
 	return table.followToken(row, token, 1)

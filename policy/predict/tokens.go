@@ -31,8 +31,8 @@ func newTokenNumbers() tokenNumbers {
 // those with an equal hash are chained by their numbers, where 0 ends a chain. The inputs are copied, so that the caller
 // may reuse the list.
 func (numbers *tokenNumbers) numberOf(service int32, work int64, inputs []int32) int32 {
-	const prime = 1099511628211
-	hash := (14695981039346656037 ^ uint64(uint32(service))) * prime
+	const offsetBasis, prime = 14695981039346656037, 1099511628211 // of the 64-bit FNV-1a hash
+	hash := (offsetBasis ^ uint64(uint32(service))) * prime
 	hash = (hash ^ uint64(work)) * prime
 	for _, input := range inputs {
 		hash = (hash ^ uint64(uint32(input))) * prime

@@ -139,7 +139,8 @@ func (c *batchChooser) judgeStart(model *modelState, path *reservedPath, now tim
 // partialBatchPath is called by judgeHead when fewer requests wait than the largest batch in time takes; the given path
 // is that of this largest batch. If the waiting requests are to go now, it returns their path, for which it may
 // overwrite the given one. If they are to wait for more requests, it returns nil, and sets modelState.nextWake, the
-// time at which the head is looked at again. They wait at most until one request more would make the batch late.
+// time at which the head (the first of them) is looked at again. They wait at most until one request more would make the
+// batch late.
 func (c *batchChooser) partialBatchPath(modelIndex int32, path *reservedPath, head *waiting.Request, now time.Duration) *reservedPath {
 	model := &c.models[modelIndex]
 	waitingRequests := int32(model.queue.Len)
@@ -219,9 +220,10 @@ func (p *Policy) dropHopelessTail(modelIndex int32, headPath *reservedPath, out 
 	}
 }
 
-// storeAwaitedDevices stores in modelState.awaitedDevices the devices of the path that a model's head waits for, so
-// that continuesWaiting, at the next decision, can check these devices alone, without a search. It stores none where
-// such a check could differ from a search.
+// storeAwaitedDevices is called when the head of a model's queue (its request with the earliest deadline) waits for a fuller
+// batch. It stores the devices of the path for that batch in modelState.awaitedDevices, so that the next decision can
+// check these devices alone, without a search (continuesWaiting). If such a check might decide otherwise than a search, it
+// stores none.
 func (c *batchChooser) storeAwaitedDevices(modelIndex int32, path *reservedPath) {
 	model := &c.models[modelIndex]
 	model.awaitedDevices = model.awaitedDevices[:0]
@@ -233,9 +235,9 @@ func (c *batchChooser) storeAwaitedDevices(modelIndex int32, path *reservedPath)
 		return
 	}
 
-	// With SendWhenFree the head goes as soon as the devices are free, so it matters who else may take them: other models
-	// on the same devices, or work that must go first (requiredDelay). Without it the head waits for its last moment in
-	// any case.
+	// With SendWhenFree the head goes as soon as the devices are free. So a check would also have to know who else may take
+	// them: other models on the same devices (colocatedModels), or work that must go first (requiredDelay). Without it the
+	// head waits in any case until the last moment at which it can be in time.
 	if c.options.SendWhenFree && (len(model.colocatedModels) > 0 || path.requiredDelay > 0) {
 		return
 	}
@@ -260,7 +262,11 @@ func (c *batchChooser) continuesWaiting(modelIndex int32, now time.Duration) boo
 	// needs a search, and a batch of more than the planned size is not possible.
 	head, pipeline := model.queue.At(0), c.tables.Models[modelIndex].FirstPipeline
 	largerBatch := int32(model.queue.Len) + 1
-	if !head.PassedFirstLook || largerBatch > c.tables.Pipelines[pipeline].Batch || c.finder.finishAlong(pipeline, largerBatch, model.awaitedDevices, now) > c.guardedDeadline(head.Deadline, pipeline, largerBatch) {
+	if !head.PassedFirstLook || largerBatch > c.tables.Pipelines[pipeline].Batch {
+		return false
+	}
+	latestFinish := c.guardedDeadline(head.Deadline, pipeline, largerBatch)
+	if c.finder.finishAlong(pipeline, largerBatch, model.awaitedDevices, now) > latestFinish {
 		return false
 	}
 
@@ -269,7 +275,7 @@ func (c *batchChooser) continuesWaiting(modelIndex int32, now time.Duration) boo
 	// indexed by batch size - 1. An allowance for a late wake is taken off, too. With SendWhenFree, wake also when the
 	// waiting requests, one fewer than in the fuller batch, would wait for nothing: they could end at finishAlong if they
 	// went now, and that less their time without waits is when they could start.
-	wake := c.guardedDeadline(head.Deadline, pipeline, largerBatch) - c.minPathTime[pipeline][largerBatch-1] + 1 - c.wakeDelayAllowance(pipeline, largerBatch)
+	wake := latestFinish - c.minPathTime[pipeline][largerBatch-1] + 1 - c.wakeDelayAllowance(pipeline, largerBatch)
 	if c.options.SendWhenFree {
 		waitingRequests := largerBatch - 1
 		wake = min(wake, c.finder.finishAlong(pipeline, waitingRequests, model.awaitedDevices, now)-c.minPathTime[pipeline][waitingRequests-1])
@@ -330,7 +336,9 @@ func (f *pathFinder) finishAlong(pipeline, batchSize int32, devices []int32, now
 func (c *batchChooser) waitingRequestsPath(pipeline int32, model *modelState, head *waiting.Request, now time.Duration) (path *reservedPath, goesAtOnce bool) {
 	path = &c.waitingPath
 	c.finder.findPath(pipeline, int32(model.queue.Len), now, path)
-	return path, path.waitTime <= c.sendAheadTime(model) && path.requiredDelay == 0 && path.finish <= c.guardedDeadline(head.Deadline, pipeline, path.batchSize)
+	waitsForNothing := path.waitTime <= c.sendAheadTime(model) && path.requiredDelay == 0
+	isInTime := path.finish <= c.guardedDeadline(head.Deadline, pipeline, path.batchSize)
+	return path, waitsForNothing && isInTime
 }
 
 // sendAheadTime returns how long before a device becomes free a batch of this model may be sent to it: with colocated

@@ -112,11 +112,15 @@ type pathFinder struct {
 // lists of reservations of all devices and links, are empty, and have space for this many batches at a time
 // (batchSlots). uplinks and downlinks have, by device, the resource number of its node's link, -1 for none.
 func newPathFinder(tables *policy.Tables, batchSlots int32) *pathFinder {
-	finder := &pathFinder{tables: tables, timelines: &timelines{}, numDevices: int32(len(tables.Devices)), maxDepth: maxDepth, uplinks: make([]int32, len(tables.Devices)), downlinks: make([]int32, len(tables.Devices))}
+	finder := &pathFinder{
+		tables: tables, timelines: &timelines{}, numDevices: int32(len(tables.Devices)), maxDepth: maxDepth,
+		uplinks: make([]int32, len(tables.Devices)), downlinks: make([]int32, len(tables.Devices)),
+	}
 	finder.lists = &finder.timelines.lists
 	finder.timelines.initialize(finder.numDevices+int32(len(tables.Links)), batchSlots, tables.MaxStages())
 	for device := range tables.Devices {
-		finder.uplinks[device], finder.downlinks[device] = finder.resourceOfLink(tables.Devices[device].Uplink), finder.resourceOfLink(tables.Devices[device].Downlink)
+		finder.uplinks[device] = finder.resourceOfLink(tables.Devices[device].Uplink)
+		finder.downlinks[device] = finder.resourceOfLink(tables.Devices[device].Downlink)
 	}
 	return finder
 }
@@ -234,9 +238,9 @@ func (c *batchChooser) computePathTimes() {
 		}
 
 		// Note whether times grow with the batch: tables of times are by batch size, ascending.
-		monotone := true
+		growsWithBatch := true
 		for position := range stages {
-			monotone = monotone && slices.IsSorted(stages[position].Infer) && slices.IsSorted(stages[position].Xfer)
+			growsWithBatch = growsWithBatch && slices.IsSorted(stages[position].Infer) && slices.IsSorted(stages[position].Xfer)
 		}
 
 		// Compute the guard, at most half of the slack.
@@ -245,7 +249,9 @@ func (c *batchChooser) computePathTimes() {
 			slack := max(c.tables.Models[pipeline.Model].SLO-minTime[sizeIndex], 0)
 			guard[sizeIndex] = min(c.options.GuardTime+time.Duration(c.options.GuardShare*float64(workTime[sizeIndex])), slack/2)
 		}
-		c.minPathTime, c.guard, c.timeGrowsWithBatch = append(c.minPathTime, minTime), append(c.guard, guard), append(c.timeGrowsWithBatch, monotone)
+		c.minPathTime = append(c.minPathTime, minTime)
+		c.guard = append(c.guard, guard)
+		c.timeGrowsWithBatch = append(c.timeGrowsWithBatch, growsWithBatch)
 	}
 }
 

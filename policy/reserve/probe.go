@@ -40,7 +40,8 @@ func (f *pathFinder) findPath(pipelineIndex, batchSize int32, now time.Duration,
 	f.pathsSought++
 	result.pipeline, result.batchSize, result.requiredDelay, result.movesReservations = pipelineIndex, batchSize, 0, false
 	result.hops = result.hops[:pipeline.NumStages]
-	readyAt, workTime, lastDevice := now, time.Duration(0), int32(-1)
+	readyAt, lastDevice := now, int32(-1) // when the batch leaves the stage before, and on which device that ran
+	workTime := time.Duration(0)          // of the runs and transfers so far
 	var candidate deviceCandidate
 	for hop := int32(0); hop < pipeline.NumStages; hop++ {
 		// Look up the times of the stage, of the transfer into it, and of the next transfer.
@@ -74,7 +75,8 @@ func (f *pathFinder) findPath(pipelineIndex, batchSize int32, now time.Duration,
 			workTime += transferTime
 		}
 		workTime += inferTime
-		result.requiredDelay, result.movesReservations = max(result.requiredDelay, candidate.requiredDelay), result.movesReservations || candidate.movesReservations
+		result.requiredDelay = max(result.requiredDelay, candidate.requiredDelay)
+		result.movesReservations = result.movesReservations || candidate.movesReservations
 		result.hops[hop] = policy.Hop{
 			Stage: stageIndex, Device: candidate.device, Uplink: f.linkOfResource(candidate.uplink), Downlink: f.linkOfResource(candidate.downlink),
 			XferStart: candidate.xferStart, XferEnd: candidate.xferEnd, Start: candidate.start, End: candidate.finish,

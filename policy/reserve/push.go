@@ -31,7 +31,8 @@ func (p *Policy) tryReservePath(path *reservedPath, latestEnd, now time.Duration
 	}
 
 	// Reserve it for a trial, and record the reservations that move in movedReservations.
-	p.timelines.recordMoves, p.timelines.wasRebuilt, p.timelines.movedReservations = true, false, p.timelines.movedReservations[:0]
+	p.timelines.recordMoves, p.timelines.wasRebuilt = true, false
+	p.timelines.movedReservations = p.timelines.movedReservations[:0]
 	slot := p.reserveTrial(path, now)
 	p.timelines.recordMoves = false
 
@@ -48,9 +49,10 @@ func (p *Policy) tryReservePath(path *reservedPath, latestEnd, now time.Duration
 
 	// Update the path to the times that it has now. The run on a device is ready when the transfer to it ends.
 	for hopIndex := range path.hops {
-		hop, index := &path.hops[hopIndex], p.lists.reservationOf(slot, int16(hopIndex), onDevice)
+		hop := &path.hops[hopIndex]
+		run := &p.lists.reservations[p.lists.reservationOf(slot, int16(hopIndex), onDevice)]
 		transferTime := hop.XferEnd - hop.XferStart
-		hop.XferEnd, hop.Start, hop.End = p.lists.reservations[index].readyAt, p.lists.reservations[index].start, p.lists.reservations[index].end()
+		hop.XferEnd, hop.Start, hop.End = run.readyAt, run.start, run.end()
 		hop.XferStart = hop.XferEnd - transferTime
 	}
 	return slot

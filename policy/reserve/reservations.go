@@ -10,7 +10,7 @@ type reservationLists struct {
 	freeFrom             []time.Duration   // by resource: end of work that is no longer listed; nothing starts earlier
 	isLost               []bool            // by resource
 	reservationCounts    []int32           // by resource: number of reservations
-	reservations         []reservation     // of each batch slot its hops, of each hop its parts, see reservationOf
+	reservations         []reservation     // of all batch slots: of each slot its hops, of each hop its three parts, see reservationOf
 	linklessTransfers    []time.Duration   // by batch slot and hop: time of the transfer into the hop if that uses no link
 	isLastHop            []bool            // by batch slot and hop: it is the last hop that a batch can have
 	reservationsPerBatch int32             // number of reservations of a batch slot: hopsPerBatch * reservationsPerHop

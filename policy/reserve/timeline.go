@@ -241,19 +241,20 @@ func (t *timelines) settleAll() {
 	t.toSettle = t.toSettle[:0]
 }
 
-// maxSettleSteps returns a number of steps that settleAll exceeds only if the orders of the lists contradict each other.
+// maxSettleSteps returns a number of steps that settleAll exceeds only if the orders of the lists contradict each other:
+// otherwise each reservation is settled a few times at most.
 func (t *timelines) maxSettleSteps() int { return 64 + 4*len(t.lists.reservations) }
 
 // extendOverrun is called by the search for a path on a resource whose reservations all ended before now although work
-// is still listed. If the first has started, it runs longer than reserved: its end becomes now and a sixteenth of its
-// duration more, so that an idle device is preferred to one that is about to be idle. If it has not started, the
-// resource counts as free from now. Then the work behind is settled.
+// is still listed. If the first has started, it runs longer than reserved: its end becomes now plus a sixteenth of its
+// duration, and at least a nanosecond, so that an idle device is preferred to one that is about to be idle. If it has not
+// started, the resource counts as free from now. Then the work behind is settled.
 func (t *timelines) extendOverrun(resource int32, now time.Duration) {
 	index := t.lists.summaries[resource].first
 	entry := &t.lists.reservations[index]
 	t.toSettle = t.toSettle[:0]
 
-	// Extend the run, or move the free time of a resource whose work has not come. At least 1 ns is added.
+	// Extend the run, or move the free time of a resource whose work has not come.
 	if entry.startIsActual {
 		entry.duration = now - entry.start + entry.duration/16 + 1
 		t.queueDependents(index)

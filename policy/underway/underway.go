@@ -89,7 +89,9 @@ func (table *BatchTable) Dispatch(queue *waiting.Queue, model, pipeline, size in
 	slot := table.NextSlot()
 	table.freeSlots = table.freeSlots[:len(table.freeSlots)-1]
 	batch := &table.batches[slot]
-	batch.Model, batch.Pipeline, batch.Size, batch.FirstStage, batch.Hops, batch.FinishedHops, batch.ReachedHops, batch.IsLive = model, pipeline, size, firstStage, int16(hops), 0, 0, true
+	batch.Model, batch.Pipeline, batch.Size = model, pipeline, size
+	batch.FirstStage, batch.Hops = firstStage, int16(hops)
+	batch.FinishedHops, batch.ReachedHops, batch.IsLive = 0, 0, true
 
 	// Order the dispatch, with the requests as its tasks.
 	action := policy.Action{

@@ -239,18 +239,16 @@ func (a *Assignment) Start(queueIndex int32, position int) (mean, variance float
 	return entry.start, entry.variance
 }
 
-// LateRequests returns the number of requests in groups whose last member is expected to reach its milestone (the point to which its SLO
-// applies) after its deadline, and of those in no queue. The last member starts at the end of its group's work, and its residence is added
-// to that.
+// LateRequests returns the number of requests that are expected to be late: all those of a group whose last member is late
+// (lastMemberLateness), and those in no queue.
 func (a *Assignment) LateRequests() float64 {
 	refreshStaleQueues(a)
 	count, problem := 0.0, a.problem
 	for queueIndex := range a.queues {
 		kind := problem.Queues[queueIndex].Kind
 		for i := range a.queues[queueIndex].entries {
-			entry := &a.queues[queueIndex].entries[i]
-			if group := &problem.Groups[entry.group]; entry.end+problem.Cost(entry.group, kind).Residence-group.Deadline[Quantiles-1] > lateTolerance {
-				count += group.Size
+			if entry := &a.queues[queueIndex].entries[i]; problem.lastMemberLateness(entry, kind) > lateTolerance {
+				count += problem.Groups[entry.group].Size
 			}
 		}
 	}

@@ -41,7 +41,7 @@ type saturatedSpan struct {
 // newCalibrator returns a calibrator, which corrects the estimators of completion times by what the instances do. Followers learn the
 // corrections: running means of the throughput, of the pace (the time between starts over the expected time) and of the lengths.
 // Without Options.FollowInstances it does nothing. Otherwise the fleet's Tables.RCT must be a copy for this policy alone, because the
-// calibrator changes it. Lists of 2*len(Models) have two entries for each served model: regular requests and mega prompts, which are many
+// calibrator changes it. There are two kinds of requests for each served model: regular requests and mega prompts, which are many
 // times longer.
 func newCalibrator(groups *groupTable) calibrator {
 	calibrator := calibrator{fleet: groups.fleet, requests: groups.requests, groups: groups, enabled: groups.options.FollowInstances}
@@ -51,18 +51,26 @@ func newCalibrator(groups *groupTable) calibrator {
 
 	// The plan's estimators hold at first. Throughput and pace are followed for each network on each kind of device.
 	tables := groups.fleet.tables
-	calibrator.planEstimators, calibrator.waitQuantile = slices.Clone(groups.fleet.queueTables.RCT), &WaitQuantile{}
-	calibrator.throughputFollowers, calibrator.paceFollowers = make([]Follower, len(tables.Networks)*len(tables.Kinds)), make([]Follower, len(tables.Networks)*len(tables.Kinds))
-	calibrator.lengthFollowers, calibrator.saturatedSpans = make([]Follower, len(tables.Models)), make([]saturatedSpan, len(groups.fleet.instances))
+	requestKinds := 2 * len(tables.Models)
+	calibrator.planEstimators = slices.Clone(groups.fleet.queueTables.RCT)
+	calibrator.throughputFollowers = make([]Follower, len(tables.Networks)*len(tables.Kinds))
+	calibrator.paceFollowers = make([]Follower, len(tables.Networks)*len(tables.Kinds))
+	calibrator.lengthFollowers = make([]Follower, len(tables.Models))
+	calibrator.saturatedSpans = make([]saturatedSpan, len(groups.fleet.instances))
+
+	// Forecasts share the quantile of waits. observeStarts sets the follower of the pace (nil here), because it depends on the
+	// network that the instance holds then.
+	calibrator.waitQuantile = &WaitQuantile{}
 	for range groups.fleet.instances {
-		// observeStarts sets the follower of the pace (nil here), because it depends on the network that the instance holds then.
-		calibrator.startForecasts = append(calibrator.startForecasts, NewForecast(2*len(tables.Models), calibrator.waitQuantile, nil))
+		calibrator.startForecasts = append(calibrator.startForecasts, NewForecast(requestKinds, calibrator.waitQuantile, nil))
 	}
+
+	// No pace has been observed, so the expected work is the same before it is corrected by the pace and after.
 	for range tables.Kinds {
-		calibrator.workBeforePace, calibrator.workWithPace = append(calibrator.workBeforePace, make([]RequestWork, 2*len(tables.Models))), append(calibrator.workWithPace, make([]RequestWork, 2*len(tables.Models)))
+		calibrator.workBeforePace = append(calibrator.workBeforePace, make([]RequestWork, requestKinds))
+		calibrator.workWithPace = append(calibrator.workWithPace, make([]RequestWork, requestKinds))
 	}
 	calibrator.updateRequestWork() // sets workWithPace
-	// No pace has been observed, so the expected work is the same before it is corrected by the pace and after.
 	for kind := range calibrator.workBeforePace {
 		copy(calibrator.workBeforePace[kind], calibrator.workWithPace[kind])
 	}
@@ -166,7 +174,8 @@ func (c *calibrator) observeLoad(now time.Duration, queueIndex int32) {
 // of that request, and takes no further request. Only then its throughput shows what it can do.
 func (c *calibrator) isSaturated(instance *Instance, queueIndex int32) bool {
 	groupIndex := c.groups.assignment.Head(queueIndex)
-	if groupIndex < 0 || !instance.IsUp() || instance.LoadingNetwork >= 0 || instance.pendingEvictions > 0 || instance.LoadedNetwork != c.groups.problem.Groups[groupIndex].Model {
+	isChanging := !instance.IsUp() || instance.LoadingNetwork >= 0 || instance.pendingEvictions > 0
+	if groupIndex < 0 || isChanging || instance.LoadedNetwork != c.groups.problem.Groups[groupIndex].Model {
 		return false
 	}
 	request := &c.requests.byNumber[c.groups.members[groupIndex].requests.First]

@@ -38,12 +38,17 @@ type sloClass struct {
 	priority  int32         // lower is served first
 }
 
-// newSLOClass returns the SLO class of a served model, whose milestone is the point of a request to which its SLO applies: the first token
-// for an SLO on the time to it (TTFT), and the whole answer if the SLO names no figure. If an SLO on waiting asks for an earlier start, the
-// milestone is the start itself (QLM's appendix A.3). The estimator gives the times to the milestone. An SLO on the time per token (TPOT) is
-// met by a limit on the requests that run at once, so only a default limit on the start remains here.
+// newSLOClass returns the SLO class of a served model. Its milestone is the point of a request that has a deadline:
+//
+//   - the whole answer, if the SLO names no figure,
+//   - the first token, for an SLO on the time to it (TTFT),
+//   - the start, for an SLO on the time per token (TPOT). Such an SLO is met by a limit on the requests that run at once, so
+//     that only a default limit on the start remains here.
+//
+// If the model also has an SLO on waiting (WaitSLO), and that asks for an earlier start, the milestone is the start (QLM's
+// appendix A.3). The estimator gives the time from the start to a milestone.
 func newSLOClass(model *policy.Model, estimator *RCT) sloClass {
-	class := sloClass{priority: model.Priority, milestone: atAnswer} // dueAfter 0 stands for the request's deadline, which follows from model.SLO
+	class := sloClass{priority: model.Priority, milestone: atAnswer} // dueAfter 0: the deadline of the request, which follows from model.SLO
 	switch model.SLOFigure {
 	case formats.FigureTTFT:
 		class.milestone = atFirstToken
@@ -51,8 +56,8 @@ func newSLOClass(model *policy.Model, estimator *RCT) sloClass {
 		class.milestone, class.dueAfter = atStart, defaultStartLimit
 	}
 
-	// Compare the two SLOs by the latest start that they allow, from the arrival. A time per token is far below the default limit on the start
-	// (dueAfter), so the maximum is the limit of a TPOT class, and model.SLO of all others.
+	// Compare the two SLOs by the latest start that they allow, in seconds from the arrival. The first allows, for the time to
+	// the milestone, dueAfter in a TPOT class (whose model.SLO, a time per token, is far less) and model.SLO in all others.
 	milestoneTime, _ := estimator.timeToMilestone(class.milestone)
 	latestStart := toSeconds(max(model.SLO, class.dueAfter)) - milestoneTime
 	if model.WaitSLO > 0 && toSeconds(model.WaitSLO) < latestStart {

@@ -31,7 +31,9 @@ func (e *evictor) evictForHead(now time.Duration, instance *Instance, head *Requ
 	if !e.fleet.operations[Eviction] {
 		return
 	}
-	headResidence, headLeadTime, headPriority := e.fleet.residence(instance, head.Model), e.fleet.LeadTime(instance, head.Model), e.fleet.classes[head.Model].priority
+	headResidence := e.fleet.residence(instance, head.Model)
+	headLeadTime := e.fleet.LeadTime(instance, head.Model)
+	headPriority := e.fleet.classes[head.Model].priority
 
 	// The head must be urgent, and not hopelessly late. slack is how long it could still wait before it starts. Its residence is the time
 	// from its start to its answer, and its lead time the time from its start to the point to which its SLO applies.
@@ -85,7 +87,9 @@ func (e *evictor) evictAllForHead(now time.Duration, queueIndex, head int32, act
 		return
 	}
 	instance, group := &e.fleet.instances[queueIndex], &e.groups.members[head]
-	headResidence, headLeadTime, loadTime := e.fleet.residence(instance, group.model), e.fleet.LeadTime(instance, group.model), e.fleet.ChangeTime(instance, e.groups.problem.Groups[head].Model)
+	headResidence := e.fleet.residence(instance, group.model)
+	headLeadTime := e.fleet.LeadTime(instance, group.model)
+	loadTime := e.fleet.ChangeTime(instance, e.groups.problem.Groups[head].Model)
 
 	// Find how long the batch takes to run out, and to run again after an eviction: at most about the longest residence (mean time from start
 	// to answer) of its requests. If one of them may not be evicted, none is.

@@ -24,17 +24,18 @@ type Expectation struct {
 // maxLateProbability is the probability of being late above which DropLate refuses a request.
 const maxLateProbability = 0.5
 
-// Expect returns the service that a request would get if it arrived now: a request of a served model and client, with this many prompt
-// tokens and this deadline. It has no effect on later decisions.
-func (p *Policy) Expect(now time.Duration, model, prompt, client int32, deadline time.Duration) Expectation {
+// Expect returns the service that a request of a served model and a client would get if it arrived now, with this many
+// tokens of its prompt and this deadline for its milestone, the point to which its SLO applies. Under rules without virtual
+// queues it is expected to start at once. Expect has no effect on later decisions.
+func (p *Policy) Expect(now time.Duration, model, promptTokens, client int32, deadline time.Duration) Expectation {
 	expectation := Expectation{StartsAt: now, MilestoneAt: now, Milestone: p.fleet.classes[model].milestone.String(), WaitingRequests: p.requests.waitingRequests()}
 	if p.groups.options.Rule == VirtualQueues {
-		p.placer.estimateStart(&expectation, now, model, prompt, client, deadline)
+		p.placer.estimateStart(&expectation, now, model, promptTokens, client, deadline)
 	}
 
-	// If too many requests wait, the client may ask again once one of them is answered. If the request is likely to be late, it may ask again
-	// after the time by which the request would be late: its deadline is then later by as much. If the deadline is over, that time counts from
-	// now.
+	// Should it be refused? If the queue is full, the client may ask again once a waiting request is answered. If the request
+	// is likely to be late, it may ask again after the time by which it would be late, because the deadline is then later by
+	// as much. If the deadline is over already, that time counts from now.
 	switch {
 	case p.groups.options.QueueLimit > 0 && expectation.WaitingRequests >= p.groups.options.QueueLimit:
 		expectation.RefusalReason, expectation.RetryAfter = policy.ReasonQueueFull, p.placer.timePerRequest(model)
@@ -49,7 +50,7 @@ func (p *Policy) Expect(now time.Duration, model, prompt, client int32, deadline
 // for clients that take turns. The milestone of a request is the point to which its SLO applies.
 // The request is not added: the probe group, which is in no queue, stands for it and is restored afterwards. It is called when a client asks
 // what a request would get, before it sends one.
-func (p *placer) estimateStart(expectation *Expectation, now time.Duration, model, prompt, client int32, deadline time.Duration) {
+func (p *placer) estimateStart(expectation *Expectation, now time.Duration, model, promptTokens, client int32, deadline time.Duration) {
 	// Save what the estimate changes, and restore it afterwards: the probe group with its costs, and the count of the positions looked at, by
 	// which searches are limited.
 	group, costs := p.groups.problem.Groups[p.probeGroup], make([]Cost, p.groups.problem.Kinds)
@@ -65,7 +66,7 @@ func (p *placer) estimateStart(expectation *Expectation, now time.Duration, mode
 	}()
 
 	// Find the queue and position. Mega prompts (many times longer than others) have estimators of their own.
-	request := Request{Model: model, promptTokens: prompt, Deadline: deadline}
+	request := Request{Model: model, promptTokens: promptTokens, Deadline: deadline}
 	p.setProbe(&request, p.fleet.isMegaPrompt(&request))
 	queueIndex, position := p.cheapestProbePosition()
 	if queueIndex < 0 { // no instance that is up can serve it

@@ -52,7 +52,11 @@ func newInstanceFleet(planTables *policy.Tables, queueTables *Tables, operations
 			continue // the plan has no instance on this device
 		}
 		fleet.instanceOf[device] = int32(len(fleet.instances))
-		newInstance := Instance{Device: int32(device), LoadedNetwork: -1, LoadingNetwork: -1, RunningByModel: make([]int32, len(planTables.Models)), maxSequences: int64(planTables.Instances[tableIndex].MaxSequences), kvTokens: planTables.Instances[tableIndex].KVTokens}
+		newInstance := Instance{
+			Device: int32(device), LoadedNetwork: -1, LoadingNetwork: -1, RunningByModel: make([]int32, len(planTables.Models)),
+			maxSequences: int64(planTables.Instances[tableIndex].MaxSequences), kvTokens: planTables.Instances[tableIndex].KVTokens,
+		}
+
 		// An instance holds one network at a time, so the plan lists at most one that is loaded at the start.
 		if residentNetworks := planTables.Resident[device]; len(residentNetworks) > 0 {
 			newInstance.LoadedNetwork = residentNetworks[0]
@@ -144,7 +148,9 @@ func (f *instanceFleet) MaxRunning(instance *Instance, model int32) int64 {
 	}
 	for otherModel, runningCount := range instance.RunningByModel {
 		// 0 is no limit. The new request counts as one that runs.
-		if modelLimit := f.queueTables.MaxSequences[otherModel*len(f.tables.Kinds)+int(f.kindOf(instance))]; modelLimit > 0 && (runningCount > 0 || otherModel == int(model)) {
+		modelLimit := f.queueTables.MaxSequences[otherModel*len(f.tables.Kinds)+int(f.kindOf(instance))]
+		isAmongThem := runningCount > 0 || otherModel == int(model)
+		if modelLimit > 0 && isAmongThem {
 			maxCount = min(maxCount, int64(modelLimit))
 		}
 	}
@@ -198,7 +204,9 @@ func (f *instanceFleet) isFull(instance *Instance) bool {
 		return false
 	}
 	sequences, kvTokens := f.Capacity(instance, instance.LoadedNetwork)
-	return runningCount >= sequences || instance.refusalBatchCount > 0 && runningCount >= int64(instance.refusalBatchCount) || kvTokens > 0 && instance.reservedKVTokens > kvTokens
+	hasRefused := instance.refusalBatchCount > 0 && runningCount >= int64(instance.refusalBatchCount)
+	exceedsMemory := kvTokens > 0 && instance.reservedKVTokens > kvTokens
+	return runningCount >= sequences || hasRefused || exceedsMemory
 }
 
 // residence returns the mean time from start to answer of a model's requests on an instance with a full batch.

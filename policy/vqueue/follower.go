@@ -2,12 +2,21 @@ package vqueue
 
 import "math"
 
+// Defaults of a Follower, and the weight of the calibration among its measurements.
+const (
+	defaultHalfLifeWork    = 120 // seconds of predicted work
+	defaultHalfLifeAnswers = 500 // answers
+	firstPriorWork         = 30  // seconds of predicted work as which the calibration counts at first
+)
+
 // Follower recalibrates an estimator (RCT) by the times that an instance really takes: rates drift with the lengths of prompts and with
 // other load. All means are exponentially weighted, so that recent observations count most.
 type Follower struct {
-	// HalfLifeWork is the predicted work, in seconds, after which an observation counts half; 0 means 120.
+	// HalfLifeWork is the predicted work, in seconds, after which an observation counts half; 0 means
+	// defaultHalfLifeWork.
 	HalfLifeWork float64
-	// HalfLifeAnswers is the number of answers after which a length counts half; 0 means 500.
+	// HalfLifeAnswers is the number of answers after which a length counts half; 0 means
+	// defaultHalfLifeAnswers.
 	HalfLifeAnswers float64
 
 	elapsed, predictedWork float64      // weighted seconds that the work took, and that it was predicted to take
@@ -38,33 +47,36 @@ func (f *Follower) AddWork(elapsed, predictedWork float64) {
 	decay := math.Exp2(-predictedWork / f.halfLife()) // weight of the earlier measurements
 	relativeError := elapsed/predictedWork - f.Slowdown()
 	f.totalPredicted += predictedWork
-	f.elapsed, f.predictedWork = f.elapsed*decay+elapsed, f.predictedWork*decay+predictedWork
+	f.elapsed = f.elapsed*decay + elapsed
+	f.predictedWork = f.predictedWork*decay + predictedWork
 	f.squaredErrors = f.squaredErrors*decay + relativeError*relativeError*predictedWork
 }
 
 // AddAnswer adds the prompt and output tokens of a request that was answered to their running means and variances.
-// Older answers lose weight: half of it after HalfLifeAnswers more answers (500 by default).
+// Older answers lose weight: half of it after HalfLifeAnswers more answers (defaultHalfLifeAnswers if that is 0).
 func (f *Follower) AddAnswer(prompt, output float64) {
 	halfLife := f.HalfLifeAnswers
 	if halfLife == 0 {
-		halfLife = 500
+		halfLife = defaultHalfLifeAnswers
 	}
 	decay := math.Exp2(-1 / halfLife)
 	f.promptMoments.addSample(prompt, decay)
 	f.outputMoments.addSample(output, decay)
 }
 
-// halfLife returns after how many seconds of predicted work a measurement counts half: HalfLifeWork, or 120 by default.
+// halfLife returns after how many seconds of predicted work a measurement counts half: HalfLifeWork, or the default.
 func (f *Follower) halfLife() float64 {
 	if f.HalfLifeWork == 0 {
-		return 120
+		return defaultHalfLifeWork
 	}
 	return f.HalfLifeWork
 }
 
 // priorWork returns the predicted work, in seconds, with which the calibration itself counts among the measurements.
-// It starts at 30 and halves with every half-life of measured work.
-func (f *Follower) priorWork() float64 { return 30 * math.Exp2(-f.totalPredicted/f.halfLife()) }
+// It starts at firstPriorWork and halves with every half-life of measured work.
+func (f *Follower) priorWork() float64 {
+	return firstPriorWork * math.Exp2(-f.totalPredicted/f.halfLife())
+}
 
 // Slowdown returns the measured time of work relative to the time that the calibrated estimator predicts. It is 1 before the first measurement.
 func (f *Follower) Slowdown() float64 {
@@ -81,17 +93,17 @@ func (f *Follower) SlowdownSD(calibratedSD float64) float64 {
 // every batch that is answered, because the first answers are the short ones.
 const priorBatches = 4
 
-// blend returns the mean and variance of the samples combined with those of the calibration.
-// The calibration counts as some batches of samples at first, and less with each sample. batch is the number of requests that run at once.
-func (l *tokenMoments) blend(mean, variance, batch float64) (m, v float64) {
+// blend returns the mean and variance of the samples combined with those of the calibration (mean and variance).
+// The calibration counts as priorBatches batches of samples at first, and less with each sample. batch is the number of requests that run at once.
+func (l *tokenMoments) blend(mean, variance, batch float64) (blendedMean, blendedVariance float64) {
 	// prior is the number of samples as which the calibration counts, and sampleWeight the share of the real ones.
 	prior := priorBatches * batch * math.Exp2(-l.samples/batch)
 	sampleWeight := l.weight / (l.weight + prior)
-	m = mean + sampleWeight*(l.mean-mean)
+	blendedMean = mean + sampleWeight*(l.mean-mean)
 
 	// The variance is the mean square less the square of the mean.
 	meanSquare := (1-sampleWeight)*(variance+mean*mean) + sampleWeight*l.meanSquare
-	return m, max(meanSquare-m*m, 0)
+	return blendedMean, max(meanSquare-blendedMean*blendedMean, 0)
 }
 
 // Adjust returns the calibrated estimator corrected by what was observed: the times per token are multiplied by the slowdown (measured time
@@ -100,7 +112,9 @@ func (l *tokenMoments) blend(mean, variance, batch float64) (m, v float64) {
 // Prefill, the time to the first token, is not observed and stays as it is.
 func (f *Follower) Adjust(estimator RCT) RCT {
 	factor := f.Slowdown()
-	estimator.Alpha, estimator.Beta, estimator.Intercept = estimator.Alpha*factor, estimator.Beta*factor, estimator.Intercept*factor
+	estimator.Alpha *= factor
+	estimator.Beta *= factor
+	estimator.Intercept *= factor
 	estimator.Decode *= factor
 	estimator.CommonSD = f.SlowdownSD(estimator.CommonSD)
 	if f.outputMoments.weight > 0 {

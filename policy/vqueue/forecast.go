@@ -125,10 +125,7 @@ func (f *Forecast) ObserveStart(now float64, concurrentRequests, kind int, promp
 		if pending.work >= pending.judgeAfter {
 			depth := forecastDepths[i/forecastsPerDepth] // forecasts of one depth are neighbours
 			if pending.judgeAfter > 0 {
-				// It is due. Its deviation is the time that passed beyond the work, in standard deviations: those of the requests' own work, and
-				// commonSD of all of it. The quantile compares it with the width that it had when the forecast began.
-				sd := math.Sqrt(pending.variance + commonSD*commonSD*pending.work*pending.work + minVariance)
-				f.Quantile.Observe((now-pending.startedAt-pending.work)/sd, pending.width, pending.judgeAfter)
+				f.judge(now, pending, commonSD)
 			} else {
 				// The forecast has never begun (judgeAfter 0). The first ones of a depth get parts of it: number 0 of n an n-th, number 1 two n-ths.
 				// So they are not all judged at once.
@@ -143,10 +140,21 @@ func (f *Forecast) ObserveStart(now float64, concurrentRequests, kind int, promp
 	}
 }
 
+// judge gives the deviation of a forecast that is due to the quantile, which compares it with the width that it had when the forecast began.
+// The deviation is the time that passed beyond the forecast's work, in standard deviations: those of the requests' own work, and commonSD of
+// all of it. `now` is in seconds.
+func (f *Forecast) judge(now float64, due *pendingForecast, commonSD float64) {
+	sd := math.Sqrt(due.variance + commonSD*commonSD*due.work*due.work + minVariance)
+	f.Quantile.Observe((now-due.startedAt-due.work)/sd, due.width, due.judgeAfter)
+}
+
 // WithPace returns the estimator with all times multiplied by the follower's pace: the time between starts over the expected time.
 // NoiseVariance, in squared seconds per second of work, grows by the same factor.
 func (f *Follower) WithPace(estimator RCT) RCT {
 	factor := f.Slowdown()
-	estimator.Alpha, estimator.Beta, estimator.Intercept, estimator.NoiseVariance = estimator.Alpha*factor, estimator.Beta*factor, estimator.Intercept*factor, estimator.NoiseVariance*factor
+	estimator.Alpha *= factor
+	estimator.Beta *= factor
+	estimator.Intercept *= factor
+	estimator.NoiseVariance *= factor
 	return estimator
 }

@@ -41,22 +41,29 @@ type groupMembers struct {
 
 // newGroupTable returns a table without groups, with an empty queue for each instance, when a policy starts.
 // It keeps a list of open groups, which still take members: one for regular requests and one for mega prompts (many times longer) of each
-// model, in each queue or with OneOpenGroup in all queues together.
+// served model, in each queue or with OneOpenGroup in all queues together. A served model is one SLO class of a model; the classes share its
+// network (weights).
 // FCFS and EDF place requests by arrival or deadline, and do not use the costs of groups. So in long queues costs are computed only when
-// something reads them (lazyCosts).
-// A served model is one SLO class of a model; the classes share its network (weights). Changes of network are by network (Problem.Models),
-// while open groups and caps are by served model. Standard deviations of starts count as estimated at first (startSDScale 1).
+// something reads them (lazyCosts). Standard deviations of starts count as estimated at first (startSDScale 1).
 func newGroupTable(fleet *instanceFleet, opt Options) *groupTable {
-	groups := &groupTable{fleet: fleet, sessions: &sessionTable{fleet: fleet}, requests: &requestTable{turns: newClientTurns(len(fleet.tables.Models))}, options: opt, startSDScale: 1, problem: Problem{Kinds: len(fleet.tables.Kinds), Models: len(fleet.tables.Networks), Objective: opt.Objective}}
+	models, networks := len(fleet.tables.Models), len(fleet.tables.Networks)
+	groups := &groupTable{
+		fleet: fleet, sessions: &sessionTable{fleet: fleet}, requests: &requestTable{turns: newClientTurns(models)}, options: opt, startSDScale: 1,
+		problem: Problem{Kinds: len(fleet.tables.Kinds), Models: networks, Objective: opt.Objective},
+	}
+
+	// Make an empty queue for each instance. Changes of network (Setup) are by network.
 	for i := range fleet.instances {
 		instance := &fleet.instances[i]
-		groups.problem.Queues = append(groups.problem.Queues, Queue{Kind: fleet.kindOf(instance), Setup: make([]float64, len(fleet.tables.Networks)), ClosedClasses: fleet.queueTables.closedModels(instance.Device, len(fleet.tables.Models))})
+		groups.problem.Queues = append(groups.problem.Queues, Queue{Kind: fleet.kindOf(instance), Setup: make([]float64, networks), ClosedClasses: fleet.queueTables.closedModels(instance.Device, models)})
 	}
-	openCount := 2 * len(fleet.tables.Models) // slots for regular requests and for mega prompts of each model
+
+	// Make the slots of open groups: for regular requests and for mega prompts of each model, in all queues together or in each.
+	openSlots := 2 * models
 	if !opt.OneOpenGroup {
-		openCount *= len(fleet.instances)
+		openSlots *= len(fleet.instances)
 	}
-	groups.openGroups = slices.Repeat([]int32{-1}, openCount)
+	groups.openGroups = slices.Repeat([]int32{-1}, openSlots)
 	groups.assignment = NewAssignment(&groups.problem)
 	groups.assignment.lazyCosts = opt.Rule == FCFS || opt.Rule == EDF
 	return groups
@@ -152,17 +159,17 @@ func (t *groupTable) updateGroup(groupIndex int32) {
 func (t *groupTable) setCosts(groupIndex, size int32, promptTokens int64) {
 	members := &t.members[groupIndex]
 	for kind := range t.problem.Kinds {
-		cost, r := t.problem.Cost(groupIndex, int32(kind)), t.fleet.queueTables.Estimator(t.problem.Kinds, members.model, members.isMegaPrompt, int32(kind))
-		if r.Batch == 0 {
+		cost, estimator := t.problem.Cost(groupIndex, int32(kind)), t.fleet.queueTables.Estimator(t.problem.Kinds, members.model, members.isMegaPrompt, int32(kind))
+		if estimator.Batch == 0 {
 			*cost = Cost{Work: infiniteCost}
 			continue
 		}
 
 		// The prompts are known, and the answers are taken to be of mean length. startSDScale corrects the variance by observed starts.
 		requestCount := float64(size)
-		cost.Work = r.Alpha*float64(promptTokens) + requestCount*r.Beta*r.OutputMean
-		cost.Variance = r.AnswerVariance(requestCount, cost.Work) * (t.startSDScale * t.startSDScale)
-		cost.Residence, cost.ResidenceVar = r.timeToMilestone(t.fleet.classes[members.model].milestone)
+		cost.Work = estimator.Alpha*float64(promptTokens) + requestCount*estimator.Beta*estimator.OutputMean
+		cost.Variance = estimator.AnswerVariance(requestCount, cost.Work) * (t.startSDScale * t.startSDScale)
+		cost.Residence, cost.ResidenceVar = estimator.timeToMilestone(t.fleet.classes[members.model].milestone)
 	}
 }
 
@@ -187,7 +194,8 @@ func (t *groupTable) insertMember(groupIndex, requestNumber int32) {
 	request.groupIndex = groupIndex
 
 	// Count it, and add it to its client's line.
-	t.joinCount, t.memberChanges = t.joinCount+1, t.memberChanges+1
+	t.joinCount++
+	t.memberChanges++
 	members.promptTokens += int64(request.promptTokens)
 	t.requests.joinClientLine(requestNumber)
 }

@@ -122,7 +122,7 @@ func (r *RCT) tailExceedance(excess float64) float64 {
 // residenceCDF returns the distribution function of residences (seconds from start to answer) with a full batch.
 // Between the recorded residences it is linear. The last eighth is continued by the fitted tail, because the largest of many requests
 // matters here. With too few residences it is normal.
-func (r *RCT) residenceCDF() func(t float64) float64 {
+func (r *RCT) residenceCDF() func(residence float64) float64 {
 	residenceCount := len(r.Residences)
 	if residenceCount < minTailResidences {
 		mean, variance := r.Residence(1)
@@ -131,16 +131,16 @@ func (r *RCT) residenceCDF() func(t float64) float64 {
 
 	// exceedance returns the probability that a residence exceeds the recorded one with an index.
 	exceedance, tailStart := func(index int) float64 { return 1 - (float64(index)+0.5)/float64(residenceCount) }, r.tailStart()
-	return func(t float64) float64 {
-		if t >= r.Residences[tailStart] {
-			return 1 - exceedance(tailStart)*r.tailExceedance(t-r.Residences[tailStart])
+	return func(residence float64) float64 {
+		if residence >= r.Residences[tailStart] {
+			return 1 - exceedance(tailStart)*r.tailExceedance(residence-r.Residences[tailStart])
 		}
 		// Interpolate between the recorded residences. Below the first one nothing is known, so the probability is 0.
-		index, _ := slices.BinarySearch(r.Residences, t)
+		index, _ := slices.BinarySearch(r.Residences, residence)
 		if index == 0 {
 			return 0
 		}
-		part := (t - r.Residences[index-1]) / max(r.Residences[index]-r.Residences[index-1], 1e-9)
+		part := (residence - r.Residences[index-1]) / max(r.Residences[index]-r.Residences[index-1], 1e-9)
 		return 1 - exceedance(index-1) + part/float64(residenceCount)
 	}
 }

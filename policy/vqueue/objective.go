@@ -71,6 +71,14 @@ func (p *Problem) lateness(group *Group, cost *Cost, start, variance float64) fl
 	return lateBy
 }
 
+// lastMemberLateness returns by how many seconds, in the mean, the last member of a queue's entry reaches its milestone, the
+// point to which its SLO applies, after its deadline; negative if it is early. kind is that of the queue's device. The last
+// member starts when the work of its group ends. Its deadline is taken to be that of the last quantile of the order of
+// service.
+func (p *Problem) lastMemberLateness(entry *queueEntry, kind int32) float64 {
+	return entry.end + p.Cost(entry.group, kind).Residence - p.Groups[entry.group].Deadline[Quantiles-1]
+}
+
 // commonVariance returns the variance that the error of the estimated throughput, which all work of a queue shares, gives to a time in
 // seconds: (CommonSD (time - Now))^2.
 func (p *Problem) commonVariance(atTime float64) float64 {

@@ -35,9 +35,9 @@ func (p *Policy) Observations() []ModelObservation {
 	return observations
 }
 
-// ExpectedLateness returns how many requests wait, how many of them are expected to be late in the present order of the queues, and when the
-// last of them is expected to start. A group counts with all its requests as late if its last member is expected to be late. Requests that no
-// instance can serve (unplaced) count as late.
+// ExpectedLateness returns how many requests are expected to be late in the present order of the queues, how many wait, and
+// when the last of those that wait is expected to start. All requests of a group count as late if its last member is
+// expected to be late. Requests that no instance can serve (unplaced) count as late.
 func (p *Policy) ExpectedLateness() (lateRequests, waitingRequests int, lastStart time.Duration) {
 	refreshStaleQueues(p.groups.assignment)
 	for queueIndex := range p.groups.assignment.queues {
@@ -45,9 +45,8 @@ func (p *Policy) ExpectedLateness() (lateRequests, waitingRequests int, lastStar
 		for _, entry := range p.groups.assignment.queues[queueIndex].entries {
 			group := &p.groups.problem.Groups[entry.group]
 			waitingRequests += int(group.Size)
-			// The last member starts when the group's work ends. Its deadline is near that of the last quantile of the order of service.
-			lastStart = max(lastStart, fromSeconds(entry.end))
-			if entry.end+p.groups.problem.Cost(entry.group, kind).Residence-group.Deadline[Quantiles-1] > lateTolerance {
+			lastStart = max(lastStart, fromSeconds(entry.end)) // the last member starts when the group's work ends
+			if p.groups.problem.lastMemberLateness(&entry, kind) > lateTolerance {
 				lateRequests += int(group.Size)
 			}
 		}

@@ -18,11 +18,11 @@ type placer struct {
 
 // newPlacer returns a placer, which finds the queue of each waiting request. It takes a group to probe with, which stays in no queue.
 func newPlacer(groups *groupTable) placer {
-	p := placer{fleet: groups.fleet, requests: groups.requests, groups: groups, probeGroup: groups.takeGroup(0, false)}
+	placer := placer{fleet: groups.fleet, requests: groups.requests, groups: groups, probeGroup: groups.takeGroup(0, false)}
 	if groups.options.NewDealer != nil {
-		p.dealQueue = groups.options.NewDealer(groups.options.Seed)
+		placer.dealQueue = groups.options.NewDealer(groups.options.Seed)
 	}
-	return p
+	return placer
 }
 
 // placeRequest adds a waiting request, given by its number, to a group in a queue, and returns the index of the queue.

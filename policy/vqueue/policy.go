@@ -64,18 +64,18 @@ func New(planTables *policy.Tables, opt Options) (*Policy, error) {
 
 	// Make the parts, which share instances, requests and groups.
 	groups := newGroupTable(newInstanceFleet(planTables, queueTables, newServingOperations(&opt)), opt)
-	p := &Policy{fleet: groups.fleet, requests: groups.requests, groups: groups, ticks: tickSchedule{interval: opt.ReplanInterval}}
-	p.server = newQueueServer(groups)
-	p.placer, p.replanner = newPlacer(groups), newReplanner(groups)
-	p.calibrator = newCalibrator(groups)
+	newPolicy := &Policy{fleet: groups.fleet, requests: groups.requests, groups: groups, ticks: tickSchedule{interval: opt.ReplanInterval}}
+	newPolicy.server = newQueueServer(groups)
+	newPolicy.placer, newPolicy.replanner = newPlacer(groups), newReplanner(groups)
+	newPolicy.calibrator = newCalibrator(groups)
 	if opt.NewDispatcher != nil {
-		p.dispatcher = opt.NewDispatcher(&InstanceControl{p.fleet, p.server})
+		newPolicy.dispatcher = opt.NewDispatcher(&InstanceControl{newPolicy.fleet, newPolicy.server})
 	}
 	if opt.NewScaler != nil {
-		p.scaler = opt.NewScaler(&InstanceControl{p.fleet, p.server})
+		newPolicy.scaler = opt.NewScaler(&InstanceControl{newPolicy.fleet, newPolicy.server})
 	}
-	p.replanner.syncProblem(0)
-	return p, nil
+	newPolicy.replanner.syncProblem(0)
+	return newPolicy, nil
 }
 
 // Handle handles an event of the run, such as an arrival or the end of a request, and appends the actions that it

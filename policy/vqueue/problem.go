@@ -142,9 +142,10 @@ func (p *Problem) Validate() error {
 	}
 
 	// Costs may not be negative, and only work may be infinite.
-	for i, c := range p.Costs {
-		if !(c.Work >= 0) || !(c.Variance >= 0) || !(c.Residence >= 0) || !(c.ResidenceVar >= 0) || math.IsInf(c.Variance+c.Residence+c.ResidenceVar, 1) {
-			return problemError("costs", i, "work", c, "seconds and variances of at least 0")
+	for i, cost := range p.Costs {
+		isAtLeastZero := cost.Work >= 0 && cost.Variance >= 0 && cost.Residence >= 0 && cost.ResidenceVar >= 0
+		if !isAtLeastZero || math.IsInf(cost.Variance+cost.Residence+cost.ResidenceVar, 1) {
+			return problemError("costs", i, "work", cost, "seconds and variances of at least 0")
 		}
 	}
 

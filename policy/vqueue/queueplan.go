@@ -60,8 +60,11 @@ func Compile(plan *formats.Plan, planTables *policy.Tables) error {
 func (t *Tables) setEstimators(list []formats.QueueEstimate, model int32, name string, instance *formats.QueueInstance, kind int32, kinds int) {
 	regular, mega := t.Estimator(kinds, model, regularRequest, kind), t.Estimator(kinds, model, megaPrompt, kind)
 	for i := range list {
-		switch estimate := &list[i]; {
-		case estimate.Model != name || estimate.Device != instance.Device || estimate.TensorParallel != 0 && estimate.TensorParallel != instance.TensorParallel: // it is for others
+		estimate := &list[i]
+		// An estimate with 0 is for any number of devices.
+		isForNumber := estimate.TensorParallel == 0 || estimate.TensorParallel == instance.TensorParallel
+		switch {
+		case estimate.Model != name || estimate.Device != instance.Device || !isForNumber: // it is for others
 		case estimate.MegaTokens > 0:
 			t.MegaTokens[model], *mega = int32(estimate.MegaTokens), estimatorFrom(estimate)
 		default:
@@ -82,8 +85,8 @@ func estimatorFrom(estimate *formats.QueueEstimate) RCT {
 		Batch: estimate.Batch, PromptMean: estimate.PromptMean, PromptVar: estimate.PromptSD * estimate.PromptSD, OutputMean: estimate.OutputMean, OutputVar: estimate.OutputSD * estimate.OutputSD,
 		FillShare: estimate.FillingShare, NoiseVariance: estimate.NoiseNS / 1e9, FittedWork: estimate.FittedNS / 1e9,
 	}
-	for _, t := range estimate.ResidencesUS {
-		estimator.Residences = append(estimator.Residences, t.D().Seconds())
+	for _, residence := range estimate.ResidencesUS {
+		estimator.Residences = append(estimator.Residences, residence.D().Seconds())
 	}
 	return estimator
 }

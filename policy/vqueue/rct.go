@@ -149,10 +149,11 @@ func Calibrate(run []CalibrationRequest, batch float64) (*RCT, error) {
 	}
 	estimator := &RCT{Batch: batch}
 
-	// Check the requests, with negated comparisons that also find NaN, and find the moments of their lengths.
+	// Check the requests, with comparisons that are false for NaN too, and find the moments of their lengths.
 	prompts, outputs, residences := make([]float64, len(run)), make([]float64, len(run)), make([]float64, len(run))
 	for i, request := range run {
-		if !(request.End >= request.Start) || !(request.Start >= 0) || !(request.Prompt >= 0) || !(request.Output >= 1) || math.IsInf(request.End+request.Prompt+request.Output, 1) {
+		isInOrder := request.Start >= 0 && request.End >= request.Start && request.Prompt >= 0 && request.Output >= 1
+		if !isInOrder || math.IsInf(request.End+request.Prompt+request.Output, 1) {
 			return nil, fmt.Errorf("calibrating: request %d: found %+v, expected finite times in order and at least one token", i, request)
 		}
 		prompts[i], outputs[i], residences[i] = request.Prompt, request.Output, request.End-request.Start
@@ -207,14 +208,16 @@ const independentBatches = 2
 // The first firstSettled requests started while the instance filled up.
 func (r *RCT) fitNoise(run []CalibrationRequest, firstSettled int) {
 	// Compute the work ahead of every request, in seconds, as it was expected at its start: prompts are known, answers count by their mean.
-	work, startWorkSum, squaredWork := make([]float64, len(run)), 0.0, 0.0
+	work := make([]float64, len(run))
 	for i := range run[1:] {
 		work[i+1] = work[i] + r.Alpha*run[i].Prompt + r.Beta*r.OutputMean
 	}
 
 	// Fit the starts of the first batch by FillShare * work, with least squares.
+	startWorkSum, squaredWork := 0.0, 0.0
 	for i := range min(int(r.Batch), len(run)) {
-		startWorkSum, squaredWork = startWorkSum+run[i].Start*work[i], squaredWork+work[i]*work[i]
+		startWorkSum += run[i].Start * work[i]
+		squaredWork += work[i] * work[i]
 	}
 	if squaredWork > 0 {
 		r.FillShare = min(max(startWorkSum/squaredWork, 0), 1)
@@ -227,7 +230,8 @@ func (r *RCT) fitNoise(run []CalibrationRequest, firstSettled int) {
 	squaredErrors, lagWork := 0.0, 0.0
 	for i := firstSettled; i+lag < len(run); i++ {
 		deviation := run[i+lag].Start - run[i].Start - (work[i+lag] - work[i])
-		squaredErrors, lagWork = squaredErrors+deviation*deviation, lagWork+work[i+lag]-work[i]
+		squaredErrors += deviation * deviation
+		lagWork = lagWork + work[i+lag] - work[i]
 	}
 
 	// Take the larger of the variance by the lengths of answers, and of the measured deviations, per second of work.
@@ -252,7 +256,8 @@ func (r *RCT) fitWork(run []CalibrationRequest, firstSettled int) {
 			tokensAhead.SetRow(i-firstSettled, []float64{1, promptsAhead / r.PromptMean, outputsAhead / r.OutputMean})
 			startTimes.SetVec(i-firstSettled, request.Start)
 		}
-		promptsAhead, outputsAhead = promptsAhead+request.Prompt, outputsAhead+request.Output
+		promptsAhead += request.Prompt
+		outputsAhead += request.Output
 	}
 
 	// Use the least squares if both slopes are valid.

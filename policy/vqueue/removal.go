@@ -5,6 +5,12 @@ import (
 	"math"
 )
 
+// Numbers of random groups of which a method of chooseRemoved takes the best.
+const (
+	nearDeadlineTries = 8  // chooseSameModel
+	costlyTries       = 16 // chooseCostly
+)
+
 // chooseRemoved chooses the groups that a step of the search removes and inserts again, by one of four methods at random: random ones, some
 // of one network with near deadlines, a piece of a queue, or costly ones with their predecessors.
 func (s *Search) chooseRemoved() {
@@ -41,7 +47,7 @@ func (s *Search) chooseRandom(maxCount int) {
 }
 
 // chooseSameModel chooses a random group for this step to remove, and groups of its network with near deadlines, until maxCount are chosen:
-// each is the nearest of eight random ones. Such groups can often change places.
+// each is the nearest of nearDeadlineTries random ones. Such groups can often change places.
 func (s *Search) chooseSameModel(maxCount int) {
 	problem := s.current.problem
 	seedGroup := s.randomGroup()
@@ -49,7 +55,7 @@ func (s *Search) chooseSameModel(maxCount int) {
 	for len(s.removed) < maxCount {
 		nearestGroup, nearestDistance := int32(-1), math.Inf(1)
 		// Find the nearest of some random groups of the network.
-		for range 8 {
+		for range nearDeadlineTries {
 			groupIndex := s.randomGroup()
 			distance := math.Abs(problem.Groups[groupIndex].Deadline[Quantiles-1] - problem.Groups[seedGroup].Deadline[Quantiles-1])
 			if !s.isRemoved[groupIndex] && problem.Groups[groupIndex].Model == problem.Groups[seedGroup].Model && distance < nearestDistance {
@@ -81,14 +87,14 @@ func (s *Search) choosePiece(maxCount int) {
 	}
 }
 
-// chooseCostly chooses up to maxCount groups for this step to remove: the costliest of 16 random ones, about half of the groups just before
+// chooseCostly chooses up to maxCount groups for this step to remove: the costliest of costlyTries random ones, about half of the groups just before
 // it in its queue, which delay it, up to half of maxCount, and random ones. If none costs anything, all are random.
 func (s *Search) chooseCostly(maxCount int) {
 	problem, assignment := s.current.problem, &s.current
 
 	// Find the costliest of some random groups.
 	costliest, highestCost := int32(-1), 0.0
-	for range 16 {
+	for range costlyTries {
 		groupIndex := s.randomGroup()
 		cost := problem.unplacedCost(&problem.Groups[groupIndex])
 		if queueIndex := assignment.queueOf[groupIndex]; queueIndex >= 0 {

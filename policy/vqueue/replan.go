@@ -101,7 +101,8 @@ func (p *replanner) newSearch() *planSearch {
 	// Copy the problem and the generations of the groups. What the policy goes on to change needs copies: also the setup times of the queues,
 	// which syncQueue writes in place. EDFAbove is the share of late requests above which the queues are ordered by deadline.
 	replan := &planSearch{problem: p.groups.problem, generations: make([]int32, len(p.groups.members)), edfAbove: p.groups.options.EDFAbove, granted: p.budget.granted}
-	replan.problem.Groups, replan.problem.Costs = slices.Clone(replan.problem.Groups), slices.Clone(replan.problem.Costs)
+	replan.problem.Groups = slices.Clone(replan.problem.Groups)
+	replan.problem.Costs = slices.Clone(replan.problem.Costs)
 	replan.problem.Queues = slices.Clone(replan.problem.Queues)
 	for queueIndex := range replan.problem.Queues {
 		replan.problem.Queues[queueIndex].Setup = slices.Clone(replan.problem.Queues[queueIndex].Setup)

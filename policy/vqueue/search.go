@@ -113,7 +113,9 @@ func (s *Search) prepare(assignment *Assignment, rng *rand.Rand) {
 	// Both orders begin with the assignment, so that they differ in no queue.
 	s.current.CopyFrom(assignment)
 	s.bestOrder.CopyFrom(assignment)
-	s.differsFromBest, s.isSaved, s.isRemoved = clearedFlags(s.differsFromBest, len(assignment.queues)), clearedFlags(s.isSaved, len(assignment.queues)), clearedFlags(s.isRemoved, len(assignment.queueOf))
+	s.differsFromBest = clearedFlags(s.differsFromBest, len(assignment.queues))
+	s.isSaved = clearedFlags(s.isSaved, len(assignment.queues))
+	s.isRemoved = clearedFlags(s.isRemoved, len(assignment.queueOf))
 	s.oldQueue = append(s.oldQueue[:0], assignment.queueOf...)
 	s.changedQueues, s.removed, s.savedQueues, s.candidates = s.changedQueues[:0], s.removed[:0], s.savedQueues[:0], s.candidates[:0]
 	for i := range assignment.queueOf {
@@ -198,12 +200,12 @@ func (s *Search) noisyBestPosition(groupIndex int32) (bestQueue int32, bestPosit
 	}
 	bestQueue = -1
 	bound := math.Inf(1)
-	for q := range assignment.queues {
+	for queueIndex := range assignment.queues {
 		factor := 1 + s.noise*s.rng.Float64()
-		if candidatePosition, increase := assignment.cheapestInsertion(groupIndex, int32(q), bound/factor); candidatePosition >= 0 {
+		if candidatePosition, increase := assignment.cheapestInsertion(groupIndex, int32(queueIndex), bound/factor); candidatePosition >= 0 {
 			increase *= factor
 			if increase < bound {
-				bestQueue, bestPosition, bound = int32(q), candidatePosition, increase
+				bestQueue, bestPosition, bound = int32(queueIndex), candidatePosition, increase
 			}
 		}
 	}

@@ -96,7 +96,8 @@ func (s *queueServer) headGroup(instance *Instance, queueIndex int32) int32 {
 // Groups whose first member has started before stay in their queue, because its state is on that instance.
 func (s *queueServer) borrowedGroup(instance *Instance) int32 {
 	bestGroup, earliestDeadline, bestPriority := int32(-1), time.Duration(0), int32(0)
-	if s.groups.options.Rule != VirtualQueues || !s.fleet.operations[Balancing] || instance.LoadedNetwork < 0 || s.requests.waitingRequests() == 0 || s.fleet.isFull(instance) {
+	mayBorrow := s.groups.options.Rule == VirtualQueues && s.fleet.operations[Balancing]
+	if !mayBorrow || instance.LoadedNetwork < 0 || s.requests.waitingRequests() == 0 || s.fleet.isFull(instance) {
 		return bestGroup
 	}
 
@@ -110,8 +111,9 @@ func (s *queueServer) borrowedGroup(instance *Instance) int32 {
 				continue
 			}
 			request := &s.requests.byNumber[s.groups.members[entry.group].requests.First]
+			hasStarted := request.producedTokens > 0 || request.evictionCount > 0
 			isBetter := bestGroup < 0 || entry.priority < bestPriority || entry.priority == bestPriority && request.Deadline < earliestDeadline
-			if request.producedTokens == 0 && request.evictionCount == 0 && s.fleet.CanTakeRequest(instance, request) && isBetter {
+			if !hasStarted && isBetter && s.fleet.CanTakeRequest(instance, request) {
 				bestGroup, earliestDeadline, bestPriority = entry.group, request.Deadline, entry.priority
 			}
 		}
@@ -132,8 +134,12 @@ func (s *queueServer) moreUrgentHead(now time.Duration, instance *Instance, queu
 	for otherQueue := s.groups.assignment.nonEmpty.next(0); otherQueue >= 0; otherQueue = s.groups.assignment.nonEmpty.next(otherQueue + 1) {
 		groupIndex := s.groups.assignment.Head(otherQueue)
 		// The head must need the loaded network, be at least as important as the instance's own head, and wait on a device of the same kind.
-		if groupIndex == headIndex || s.groups.problem.Groups[groupIndex].Model != instance.LoadedNetwork || s.groups.problem.Groups[groupIndex].Priority > s.groups.problem.Groups[headIndex].Priority ||
-			s.groups.problem.Queues[otherQueue].Kind != s.groups.problem.Queues[queueIndex].Kind || s.staysWithPrefix(&s.groups.assignment.queues[otherQueue].entries[0], otherQueue) {
+		group, ownGroup := &s.groups.problem.Groups[groupIndex], &s.groups.problem.Groups[headIndex]
+		if groupIndex == headIndex || group.Model != instance.LoadedNetwork || group.Priority > ownGroup.Priority {
+			continue
+		}
+		isOtherKind := s.groups.problem.Queues[otherQueue].Kind != s.groups.problem.Queues[queueIndex].Kind
+		if isOtherKind || s.staysWithPrefix(&s.groups.assignment.queues[otherQueue].entries[0], otherQueue) {
 			continue
 		}
 

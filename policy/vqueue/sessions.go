@@ -34,7 +34,8 @@ const (
 	hashFactor = 0x9E3779B97F4A7C15
 )
 
-// set returns the entries in which a session may be.
+// set returns the entries in which a session may be: those of the set that the hash of the session names. The table is
+// allocated at the first call.
 func (t *sessionTable) set(session int64) []sessionEntry {
 	if t.entries == nil {
 		t.entries = make([]sessionEntry, sessionSets*sessionWays)
@@ -117,7 +118,8 @@ func (t *sessionTable) noteAnswer(requestNumber int32, request *Request, answerT
 	}
 	defer t.noteMemory(instance, request.Model, 0)
 	entry := t.find(request.Session)
-	if entry == nil || !entry.isRunning || entry.lastRequest != requestNumber {
+	isLatest := entry != nil && entry.isRunning && entry.lastRequest == requestNumber
+	if !isLatest { // its context is in free memory, but no later request of the session will find it
 		instance.freedTokens += int64(contextTokens)
 		return
 	}

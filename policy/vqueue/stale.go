@@ -31,7 +31,8 @@ func (p *Problem) addedDuration(queueIndex int32, order *queueOrder, groupIndex 
 // problem.
 func (order *queueOrder) insertLazily(problem *Problem, queueIndex, groupIndex int32, position int) {
 	nextPosition := position // of the entry behind the group, before the insertion moves it
-	order.duration, order.isStale = order.duration+problem.addedDuration(queueIndex, order, groupIndex, position, nextPosition), true
+	order.duration += problem.addedDuration(queueIndex, order, groupIndex, position, nextPosition)
+	order.isStale = true
 
 	// If the memory behind the entries is used up, move them to the start of the backing slice: removed heads have left space there. If the
 	// entries would fill more than half of it, take a slice four times as long as they are. So after each copy of all entries at least as many
@@ -50,7 +51,8 @@ func (order *queueOrder) insertLazily(problem *Problem, queueIndex, groupIndex i
 // removeLazily takes the group at a position out of a long queue without recomputing the starts and costs of the entries, and marks the
 // queue as stale. The head is removed without moving the others. queueIndex is the queue's index in the problem.
 func (order *queueOrder) removeLazily(problem *Problem, queueIndex int32, position int) {
-	order.duration, order.isStale = order.duration-problem.addedDuration(queueIndex, order, order.entries[position].group, position, position+1), true
+	order.duration -= problem.addedDuration(queueIndex, order, order.entries[position].group, position, position+1)
+	order.isStale = true
 	if position == 0 {
 		order.entries = order.entries[1:]
 		return

@@ -114,7 +114,11 @@ func (s *queueServer) nextByTurn(queueIndex, groupIndex int32) int32 {
 	if request.clientLine < 0 || !s.requests.turns.hasSeveralClients(request.Model) {
 		return requestNumber
 	}
-	if turnRequest := s.requests.turns.lines[s.requests.turns.lineOfTurn[request.Model]].requests.First; s.groups.canRun(s.requests.byNumber[turnRequest].groupIndex, queueIndex) {
+
+	// Take the first request of the client whose turn it is, if its group can run here.
+	turnLine := s.requests.turns.lineOfTurn[request.Model]
+	turnRequest := s.requests.turns.lines[turnLine].requests.First
+	if s.groups.canRun(s.requests.byNumber[turnRequest].groupIndex, queueIndex) {
 		return turnRequest
 	}
 	return requestNumber
@@ -123,27 +127,30 @@ func (s *queueServer) nextByTurn(queueIndex, groupIndex int32) int32 {
 // countAhead returns how many waiting requests of a served model are served before a new request of a client: aheadByTurns if clients take
 // turns, and aheadByArrival, which is all of them, in the order of arrival. If no other client waits, the two are equal.
 func (t *clientTurns) countAhead(model, client int32) (aheadByTurns, aheadByArrival int32) {
-	// Go round the ring of the model's lines. Count the waiting requests, those of the client, and the lines, with one for the client.
-	lines, clientSize := int32(0), int32(0)
+	// Go round the ring of the model's lines. Count the lines, the requests in them, and those of the client.
+	lines, clientRequests := int32(0), int32(0)
 	if firstLine := t.lineOfTurn[model]; firstLine >= 0 {
-		for i := firstLine; ; {
-			lines, aheadByArrival = lines+1, aheadByArrival+t.lines[i].requests.Len
-			if t.lines[i].client == client {
-				clientSize = t.lines[i].requests.Len
+		for lineIndex := firstLine; ; {
+			line := &t.lines[lineIndex]
+			lines++
+			aheadByArrival += line.requests.Len
+			if line.client == client {
+				clientRequests = line.requests.Len
 			}
-			i = t.lines[i].nextInRing
-			if i == firstLine {
+			lineIndex = line.nextInRing
+			if lineIndex == firstLine {
 				break
 			}
 		}
 	}
-	if clientSize == 0 {
-		lines++
+	if clientRequests == 0 {
+		lines++ // the new request opens a line for the client
 	}
-
-	// It is served in round clientSize+1 of the turns: each earlier round serves every client once, and in its own round all other clients may go first.
 	if lines < 2 {
 		return aheadByArrival, aheadByArrival
 	}
-	return min((clientSize+1)*lines-1, aheadByArrival), aheadByArrival
+
+	// The new request is served in round clientRequests+1 of the turns. Each earlier round serves one request of every line,
+	// and in its own round all other clients may go first.
+	return min((clientRequests+1)*lines-1, aheadByArrival), aheadByArrival
 }

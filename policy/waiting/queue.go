@@ -30,13 +30,13 @@ type Queue struct{ slots.Ring[Request] }
 
 // Insert inserts a request at its place in the order of deadlines. That is usually the end, so later requests are moved back
 // one by one from there.
-func (q *Queue) Insert(r Request) {
+func (q *Queue) Insert(request Request) {
 	i := q.Len
 	q.Add()
-	for ; i > 0 && r.isBefore(q.At(i-1)); i-- {
+	for ; i > 0 && request.isBefore(q.At(i-1)); i-- {
 		*q.At(i) = *q.At(i - 1)
 	}
-	*q.At(i) = r
+	*q.At(i) = request
 }
 
 // PopLast removes the last request and returns it.

@@ -2,6 +2,7 @@ package llm
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"inferplan/formats"
@@ -182,9 +183,9 @@ func (instance *Instance) Counts() Counts {
 	return counts
 }
 
-// Add adds a sequence (a prompt and its answer) to those that wait for the batch. It returns an error if it has no token
-// to make, or the KV memory could not hold it to its end even alone. The sequence joins the batch in a later iteration,
-// when it is admitted. byID has slots plus 1, so that 0 means none.
+// Add adds a sequence (a prompt and its answer) to those that wait for the batch. It joins the batch in a later
+// iteration, when it is admitted. Add returns an error if the sequence has no prompt, if all tokens of its answer exist
+// already, or if the KV memory could not hold it to its end even alone.
 func (instance *Instance) Add(request Sequence) error {
 	if request.Prompt < 1 || request.Output <= request.Generated || request.Generated < 0 {
 		return fmt.Errorf("a sequence with a prompt of %d tokens, %d of an answer of %d made: expected at least 1 token, and some to make", request.Prompt, request.Generated, request.Output)
@@ -202,7 +203,7 @@ func (instance *Instance) Add(request Sequence) error {
 		entry.priority = request.Priority
 	}
 
-	// Let it be found by its ID, and wait.
+	// Enter the slot into the index by ID, plus 1, so that 0 means none. Then the sequence waits.
 	for int(request.ID) >= len(instance.byID) {
 		instance.byID = append(instance.byID, 0)
 	}
@@ -279,45 +280,50 @@ func (instance *Instance) removeSlot(slot int32, toHost bool) {
 // scheduled for it. Its place in the batch goes to the last sequence.
 func (instance *Instance) leaveBatch(slot int32, toHost bool) {
 	sequence := &instance.sequences[slot]
-	tokens := sequence.contextDone
-
-	// A decoding sequence leaves the sums of all decoding sequences. It began with contextNeeded tokens of KV, and each
-	// iteration since then added one. Its count of blocks is still that of its start, because takeGrowthBlocks took the
-	// blocks for all sequences of a phase together, without a look at each of them. A sequence's phase is the remainder,
-	// by the block size, of the iterations before which its blocks are full, so it got a block in each iteration with that
-	// remainder. If memory for the whole answer was reserved, it had all blocks from the start. A sequence that still
-	// prefills (computes its prompt) leaves that list instead; contextDone tokens have KV.
+	contextTokens := sequence.contextDone // tokens that have KV
 	if sequence.state == stateDecoding {
-		newTokens := instance.iteration - sequence.decodingSince
-		tokens = sequence.contextNeeded + int32(newTokens)
-		instance.decodingCount--
-		instance.decodingTokens -= int64(tokens)
-		phase := instance.blockPhase(sequence)
-		instance.phaseCounts[phase]--
-		if !instance.options.ReserveAnswer {
-			sequence.blocks += iterationsOfPhase(sequence.decodingSince, instance.nextUngrown(), phase, int64(instance.options.BlockTokens))
-		}
-		sequence.generated = instance.generatedBy(sequence)
+		contextTokens = instance.leaveDecoding(sequence)
 		if toHost {
 			sequence.inHostMemory = true
-			instance.swapTokens(tokens, instance.options.HiddenShare)
+			instance.swapTokens(contextTokens, instance.options.HiddenShare)
 		}
-	} else {
-		for i, prefillingSlot := range instance.prefilling {
-			if prefillingSlot == slot {
-				instance.prefilling = append(instance.prefilling[:i], instance.prefilling[i+1:]...)
-				break
-			}
-		}
+	} else { // it prefills (computes its prompt)
+		index := slices.Index(instance.prefilling, slot)
+		instance.prefilling = slices.Delete(instance.prefilling, index, index+1)
 	}
 
-	// Free the blocks, and fill its place in the batch with the last sequence.
-	instance.memory.returnBlocks(sequence.blocks, sequence.session, tokens)
-	sequence.blocks, sequence.contextDone, sequence.chunk, sequence.contextNeeded = 0, 0, 0, sequence.prompt+sequence.generated
+	// Free the blocks, and reset what the sequence has computed.
+	instance.memory.returnBlocks(sequence.blocks, sequence.session, contextTokens)
+	sequence.blocks, sequence.contextDone, sequence.chunk = 0, 0, 0
+	sequence.contextNeeded = sequence.prompt + sequence.generated
 	sequence.serial++
+
+	// Fill its place in the batch with the last sequence.
 	lastIndex := len(instance.running) - 1
 	lastSlot := instance.running[lastIndex]
 	instance.running[sequence.position] = lastSlot
 	instance.sequences[lastSlot].position = sequence.position
 	instance.running = instance.running[:lastIndex]
+}
+
+// leaveDecoding takes a sequence out of the sums of all decoding sequences (their number, their tokens of KV, and their
+// number by phase), and returns how many tokens of KV the sequence has. It also sets the sequence's generated tokens and
+// its blocks, which are not counted while it decodes.
+func (instance *Instance) leaveDecoding(sequence *sequence) (contextTokens int32) {
+	// It began with contextNeeded tokens of KV, and each iteration since then has added one.
+	newTokens := instance.iteration - sequence.decodingSince
+	contextTokens = sequence.contextNeeded + int32(newTokens)
+	sequence.generated = instance.generatedBy(sequence)
+	instance.decodingCount--
+	instance.decodingTokens -= int64(contextTokens)
+	phase := instance.blockPhase(sequence)
+	instance.phaseCounts[phase]--
+
+	// Its count of blocks is still that of its start, because takeGrowthBlocks took the blocks for all sequences of a phase
+	// together, without a look at each of them: it got one block in each iteration of its phase. If memory for the whole
+	// answer was reserved, it had all blocks from the start.
+	if !instance.options.ReserveAnswer {
+		sequence.blocks += iterationsOfPhase(sequence.decodingSince, instance.nextUngrown(), phase, int64(instance.options.BlockTokens))
+	}
+	return contextTokens
 }

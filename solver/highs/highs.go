@@ -48,95 +48,95 @@ const defaultAbsGap = 1e-6
 // coefficients need it (and then calls itself for the scaled one), solves, and returns the status with as much as is
 // known: bound, basis, duals, and the point with its integers rounded. If ctx is cancelled, the status is Interrupted.
 // An error means wrong input, a callback that panicked, or a fault of HiGHS (milp.ErrFault).
-func (s Solver) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*milp.Solution, error) {
+func (s Solver) Solve(ctx context.Context, model *milp.Model, options milp.Options) (*milp.Solution, error) {
 	// Check the input. Scale the model if solvers would not accept its coefficients.
-	if err := m.Validate(); err != nil {
+	if err := model.Validate(); err != nil {
 		return nil, err
 	}
-	if err := m.ValidateOptions(&o); err != nil {
+	if err := model.ValidateOptions(&options); err != nil {
 		return nil, err
 	}
-	if scaling := m.Scaling(); scaling != nil {
-		sol, err := s.Solve(ctx, scaling.Model, scaling.Options(o))
+	if scaling := model.Scaling(); scaling != nil {
+		solution, err := s.Solve(ctx, scaling.Model, scaling.Options(options))
 		if err != nil {
 			return nil, err
 		}
-		return scaling.Solution(sol), nil
+		return scaling.Solution(solution), nil
 	}
 	if ctx.Err() != nil {
 		return milp.NewSolution(milp.Interrupted), nil
 	}
-	if m.NumVars() == 0 {
-		return solveEmpty(m), nil
+	if model.NumVars() == 0 {
+		return solveEmpty(model), nil
 	}
 
 	// Solve, and translate the status.
-	r, err := solveWithStart(ctx, m, &o)
+	result, err := solveWithStart(ctx, model, &options)
 	if err != nil {
-		return nil, fmt.Errorf("highs: model %q: %w", m.Name, err)
+		return nil, fmt.Errorf("highs: model %q: %w", model.Name, err)
 	}
-	status, err := s.solveStatus(ctx, m, &o, r)
+	status, err := s.solveStatus(ctx, model, &options, result)
 	if err != nil {
-		return nil, fmt.Errorf("highs: model %q: %w", m.Name, err)
+		return nil, fmt.Errorf("highs: model %q: %w", model.Name, err)
 	}
 
 	// Bound, basis and duals. A mixed-integer program (r.mip) has a bound only; a linear one is its own bound when optimal.
-	sol := milp.NewSolution(status)
-	sol.Stats = r.stats
+	solution := milp.NewSolution(status)
+	solution.Stats = result.stats
 	if status == milp.Infeasible || status == milp.Unbounded {
-		return sol, nil
+		return solution, nil
 	}
-	if r.mip {
-		if !math.IsInf(r.bound, 0) {
-			sol.Bound = r.bound
+	if result.mip {
+		if !math.IsInf(result.bound, 0) {
+			solution.Bound = result.bound
 		}
 	} else {
 		if status == milp.Optimal {
-			sol.Bound = r.objective
+			solution.Bound = result.objective
 		}
-		if r.basis != nil {
-			sol.Basis = r.basis
+		if result.basis != nil {
+			solution.Basis = result.basis
 		}
-		if r.rowDual != nil {
-			sol.RowDuals, sol.ReducedCosts = r.rowDual, r.colDual
+		if result.rowDual != nil {
+			solution.RowDuals, solution.ReducedCosts = result.rowDual, result.colDual
 		}
 	}
 
 	// The point, with integers rounded.
-	if r.x == nil {
-		return sol, nil
+	if result.x == nil {
+		return solution, nil
 	}
-	if err := m.Finish(ctx, s, o, sol, r.x); err != nil {
+	if err := model.Finish(ctx, s, options, solution, result.x); err != nil {
 		return nil, err
 	}
-	if !r.mip && status == milp.Optimal {
-		sol.Bound, sol.Gap = sol.Value, 0
+	if !result.mip && status == milp.Optimal {
+		solution.Bound, solution.Gap = solution.Value, 0
 	}
-	return sol, nil
+	return solution, nil
 }
 
 // solveStatus translates the model status with which HiGHS ended a run. If that leaves two statuses possible, a second
 // solve without the objective decides. If HiGHS has no verdict and that solve finds a solution, it replaces r.x, drops
 // the basis and the bound (NaN), and the status is WorkLimit. If even that gives no verdict, it returns an error that
 // wraps milp.ErrFault.
-func (s Solver) solveStatus(ctx context.Context, m *milp.Model, o *milp.Options, r *runResult) (milp.Status, error) {
-	switch r.modelStatus {
+func (s Solver) solveStatus(ctx context.Context, model *milp.Model, options *milp.Options, result *runResult) (milp.Status, error) {
+	switch result.modelStatus {
 	case modelOptimal:
 		// HiGHS also calls a solve optimal that ended at the gap of the options.
-		distance := math.Abs(r.bound - r.objective)
-		if !r.mip || o.Gap == 0 && o.AbsGap == 0 || distance <= defaultAbsGap || distance <= 1e-9*math.Abs(r.objective) {
+		distance := math.Abs(result.bound - result.objective)
+		if !result.mip || options.Gap == 0 && options.AbsGap == 0 || distance <= defaultAbsGap || distance <= 1e-9*math.Abs(result.objective) {
 			return milp.Optimal, nil
 		}
 		return milp.Gap, nil
 	case modelInfeasible:
 		return milp.Infeasible, nil
 	case modelUnbounded, modelUnboundedOrInfeasible:
-		if r.modelStatus == modelUnbounded && !r.mip {
+		if result.modelStatus == modelUnbounded && !result.mip {
 			return milp.Unbounded, nil
 		}
 		// HiGHS does not say which of both. If the model is feasible without its objective, it is unbounded. (A mixed-integer
 		// program with rational data whose relaxation is unbounded has no limit itself, if feasible.)
-		feasibility, err := s.solveFeasibility(ctx, m, o)
+		feasibility, err := s.solveFeasibility(ctx, model, options)
 		if err != nil {
 			return 0, err
 		}
@@ -153,47 +153,47 @@ func (s Solver) solveStatus(ctx context.Context, m *milp.Model, o *milp.Options,
 		return milp.WorkLimit, nil
 	case modelInterrupt:
 		switch {
-		case r.reachedTarget:
+		case result.reachedTarget:
 			return milp.Gap, nil
-		case r.stopReason == C.INFERPLAN_STOP_WORK:
+		case result.stopReason == C.INFERPLAN_STOP_WORK:
 			return milp.WorkLimit, nil
 		}
 		return milp.Interrupted, nil
 	case modelUnknown, modelSolveError, modelPresolveError, modelPostsolveError:
-		if hasObjective(m) {
-			feasibility, err := s.solveFeasibility(ctx, m, o)
+		if hasObjective(model) {
+			feasibility, err := s.solveFeasibility(ctx, model, options)
 			if err != nil {
 				return 0, err
 			}
 			if feasibility.Feasible() { // a solution exists, but no bound is known
-				r.x, r.basis, r.bound = feasibility.X, nil, math.NaN()
+				result.x, result.basis, result.bound = feasibility.X, nil, math.NaN()
 				return milp.WorkLimit, nil
 			}
 			return feasibility.Status, nil
 		}
 	}
-	return 0, fmt.Errorf("%w: it ended without a verdict (HiGHS model status %d)", milp.ErrFault, r.modelStatus)
+	return 0, fmt.Errorf("%w: it ended without a verdict (HiGHS model status %d)", milp.ErrFault, result.modelStatus)
 }
 
 // solveFeasibility solves the model without its objective, so that the status says only whether it is feasible. It has
 // the limits and the seed of the options, but no gap, start or callbacks.
-func (s Solver) solveFeasibility(ctx context.Context, m *milp.Model, o *milp.Options) (*milp.Solution, error) {
-	return s.Solve(ctx, m.WithoutObjective(), milp.Options{MaxNodes: o.MaxNodes, MaxIterations: o.MaxIterations, TimeLimit: o.TimeLimit, Seed: o.Seed})
+func (s Solver) solveFeasibility(ctx context.Context, model *milp.Model, options *milp.Options) (*milp.Solution, error) {
+	return s.Solve(ctx, model.WithoutObjective(), milp.Options{MaxNodes: options.MaxNodes, MaxIterations: options.MaxIterations, TimeLimit: options.TimeLimit, Seed: options.Seed})
 }
 
 // solveEmpty returns the solution of a model without variables, which HiGHS does not accept: every row sums to 0, so the
 // model is infeasible if the bounds of a row exclude 0, and else its value is the offset of the objective.
-func solveEmpty(m *milp.Model) *milp.Solution {
-	for i := range m.NumRows() {
-		if lo, hi := m.RowBounds(milp.Row(i)); lo > 0 || hi < 0 {
+func solveEmpty(model *milp.Model) *milp.Solution {
+	for i := range model.NumRows() {
+		if lower, upper := model.RowBounds(milp.Row(i)); lower > 0 || upper < 0 {
 			return milp.NewSolution(milp.Infeasible)
 		}
 	}
-	sol := milp.NewSolution(milp.Optimal)
-	sol.X, sol.Rounded = []float64{}, true
-	sol.Value, sol.Bound, sol.Gap = m.Offset(), m.Offset(), 0
-	sol.RowDuals, sol.ReducedCosts = make([]float64, m.NumRows()), []float64{}
-	return sol
+	solution := milp.NewSolution(milp.Optimal)
+	solution.X, solution.Rounded = []float64{}, true
+	solution.Value, solution.Bound, solution.Gap = model.Offset(), model.Offset(), 0
+	solution.RowDuals, solution.ReducedCosts = make([]float64, model.NumRows()), []float64{}
+	return solution
 }
 
 // solveUntilVerdict solves until there is a verdict. It guards against faults of HiGHS's presolve, which in 1.10.0
@@ -203,36 +203,36 @@ func solveEmpty(m *milp.Model) *milp.Solution {
 // tried one after the other. If the first run called the model infeasible, that stands unless a later run has a
 // solution. A panic in a callback of the caller (errCallback) is no fault of HiGHS: no further run is made, and without
 // a first result it is returned.
-func solveUntilVerdict(ctx context.Context, m *milp.Model, o *milp.Options) (*runResult, error) {
+func solveUntilVerdict(ctx context.Context, model *milp.Model, options *milp.Options) (*runResult, error) {
 	// The first run. It stands if it is above suspicion, or has a verdict and was without presolve anyway.
-	first, err := runOnce(ctx, m, o, fallback{})
+	first, err := runOnce(ctx, model, options, fallback{})
 	if errors.Is(err, errCallback) {
 		return nil, err
 	}
 	if err == nil {
-		aboveSuspicion, withoutPresolve := !needsSecondRun(m, first), o.NoPresolve && hasVerdict(first)
+		aboveSuspicion, withoutPresolve := !needsSecondRun(model, first), options.NoPresolve && hasVerdict(first)
 		if aboveSuspicion || withoutPresolve {
 			return first, nil
 		}
 	}
 
 	// A second run without presolve.
-	unpresolved := *o
+	unpresolved := *options
 	unpresolved.NoPresolve = true
 	if first != nil && first.modelStatus == modelInfeasible {
 		// A large model may be infeasible in a way that only presolve finds quickly, so the second run is limited.
-		unpresolved.MaxNodes = tighterLimit(o.MaxNodes, confirmNodes)
-		unpresolved.MaxIterations = tighterLimit(o.MaxIterations, confirmIterations)
+		unpresolved.MaxNodes = tighterLimit(options.MaxNodes, confirmNodes)
+		unpresolved.MaxIterations = tighterLimit(options.MaxIterations, confirmIterations)
 	}
 
-	second, secondErr := runOnce(ctx, m, &unpresolved, fallback{})
+	second, secondErr := runOnce(ctx, model, &unpresolved, fallback{})
 
 	// The fallbacks, while there is no verdict. Each takes the place of the second run, unless it fails by a fault of HiGHS.
 	for _, fallback := range fallbacks {
 		if errors.Is(secondErr, errCallback) || secondErr == nil && hasVerdict(second) {
 			break
 		}
-		if other, err := runOnce(ctx, m, &unpresolved, fallback); err == nil || errors.Is(err, errCallback) {
+		if other, err := runOnce(ctx, model, &unpresolved, fallback); err == nil || errors.Is(err, errCallback) {
 			second, secondErr = other, err
 		}
 	}
@@ -259,17 +259,17 @@ const (
 )
 
 // tighterLimit returns the smaller of two limits. 0 means no limit.
-func tighterLimit(a, b int64) int64 {
-	if a == 0 || b < a {
-		return b
+func tighterLimit(first, second int64) int64 {
+	if first == 0 || second < first {
+		return second
 	}
-	return a
+	return first
 }
 
 // hasObjective reports whether any variable has an objective coefficient.
-func hasObjective(m *milp.Model) bool {
-	for v := range m.NumVars() {
-		if m.Obj(milp.Var(v)) != 0 {
+func hasObjective(model *milp.Model) bool {
+	for varIndex := range model.NumVars() {
+		if model.Obj(milp.Var(varIndex)) != 0 {
 			return true
 		}
 	}
@@ -277,8 +277,8 @@ func hasObjective(m *milp.Model) bool {
 }
 
 // hasVerdict reports whether HiGHS ended with a verdict on the model, or at a limit.
-func hasVerdict(r *runResult) bool {
-	switch r.modelStatus {
+func hasVerdict(result *runResult) bool {
+	switch result.modelStatus {
 	case modelUnknown, modelSolveError, modelPresolveError, modelPostsolveError:
 		return false
 	}
@@ -287,12 +287,12 @@ func hasVerdict(r *runResult) bool {
 
 // needsSecondRun reports whether a result may be one of the faults that solveUntilVerdict guards against: an infeasible
 // mixed-integer program, a point that is no solution by our own check (neither rounded nor as it is), or no verdict.
-func needsSecondRun(m *milp.Model, r *runResult) bool {
-	switch r.modelStatus {
+func needsSecondRun(model *milp.Model, result *runResult) bool {
+	switch result.modelStatus {
 	case modelInfeasible:
-		return r.mip
+		return result.mip
 	case modelOptimal:
-		return r.x == nil || !m.Check(m.Round(r.x)).OK() && !m.Check(r.x).OK()
+		return result.x == nil || !model.Check(model.Round(result.x)).OK() && !model.Check(result.x).OK()
 	}
-	return !hasVerdict(r)
+	return !hasVerdict(result)
 }

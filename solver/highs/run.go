@@ -73,17 +73,17 @@ var fallbacks = []fallback{{unscaled: true}, {tolerance: 1e-9}, {primalSimplex: 
 // runOnce runs HiGHS once on a model, with the settings of a fallback (the zero value is HiGHS's own). When ctx ends, a
 // flag that HiGHS reads is set, and the run ends with the status of an interrupt. It returns an error that wraps
 // errCallback if a callback panics, and one that wraps milp.ErrFault if C++ fails.
-func runOnce(ctx context.Context, m *milp.Model, o *milp.Options, alternative fallback) (*runResult, error) {
-	call := newCall(m, o, alternative)
+func runOnce(ctx context.Context, model *milp.Model, options *milp.Options, alternative fallback) (*runResult, error) {
+	call := newCall(model, options, alternative)
 	defer call.pinner.Unpin()
 
 	// Pass the callbacks through a handle. The context sets the stop flag.
-	call.callbacks = &callbackState{model: m, incumbent: o.Incumbent, progress: o.Progress, targetValue: o.TargetValue, stop: call.stop}
+	call.callbacks = &callbackState{model: model, incumbent: options.Incumbent, progress: options.Progress, targetValue: options.TargetValue, stop: call.stop}
 	if call.mip {
-		h := cgo.NewHandle(call.callbacks)
-		defer h.Delete()
-		call.problem.handle = C.uintptr_t(h)
-		if o.Progress != nil {
+		handle := cgo.NewHandle(call.callbacks)
+		defer handle.Delete()
+		call.problem.handle = C.uintptr_t(handle)
+		if options.Progress != nil {
 			call.problem.progress = 1
 		}
 	}
@@ -91,12 +91,12 @@ func runOnce(ctx context.Context, m *milp.Model, o *milp.Options, alternative fa
 	defer unwatch()
 
 	// Run.
-	rc := C.inferplan_highs_solve(call.problem, call.answer)
-	runtime.KeepAlive(m)
+	returnCode := C.inferplan_highs_solve(call.problem, call.answer)
+	runtime.KeepAlive(model)
 	if call.callbacks.panicValue != nil {
 		return nil, fmt.Errorf("%w: %v", errCallback, call.callbacks.panicValue)
 	}
-	if rc != 0 {
+	if returnCode != 0 {
 		return nil, fmt.Errorf("%w: %s", milp.ErrFault, C.GoString(&call.answer.error[0]))
 	}
 	return call.readResult(), nil
@@ -104,11 +104,11 @@ func runOnce(ctx context.Context, m *milp.Model, o *milp.Options, alternative fa
 
 // newCall returns a call for a model. The caller must unpin its memory. A call holds the problem and the answer in C's
 // layout, with their memory pinned, so that Go does not move it while C++ uses it.
-func newCall(m *milp.Model, o *milp.Options, alternative fallback) *highsCall {
-	call := &highsCall{model: m, mip: m.NumIntegers() > 0, stop: new(int32)}
+func newCall(model *milp.Model, options *milp.Options, alternative fallback) *highsCall {
+	call := &highsCall{model: model, mip: model.NumIntegers() > 0, stop: new(int32)}
 	call.pinner.Pin(call.stop)
 	call.setModel()
-	call.setOptions(o)
+	call.setOptions(options)
 	call.setFallback(alternative)
 	call.setAnswer()
 	return call
@@ -117,36 +117,36 @@ func newCall(m *milp.Model, o *milp.Options, alternative fallback) *highsCall {
 // setModel fills in the model in the layout of HiGHS: costs and bounds by column (variable), bounds by row, and the
 // coefficients column by column. All lists of numbers are parts of one allocation.
 func (c *highsCall) setModel() {
-	nc, nr := c.model.NumVars(), c.model.NumRows()
-	cols := c.model.Columns()
-	floats := make([]float64, 3*nc+2*nr)
-	cost, lo, hi := floats[:nc], floats[nc:2*nc], floats[2*nc:3*nc]
-	rowLo, rowHi := floats[3*nc:3*nc+nr], floats[3*nc+nr:]
+	numVars, numRows := c.model.NumVars(), c.model.NumRows()
+	columns := c.model.Columns()
+	floats := make([]float64, 3*numVars+2*numRows)
+	cost, lower, upper := floats[:numVars], floats[numVars:2*numVars], floats[2*numVars:3*numVars]
+	rowLower, rowUpper := floats[3*numVars:3*numVars+numRows], floats[3*numVars+numRows:]
 	var integrality []int32
 	if c.mip {
-		integrality = make([]int32, nc)
+		integrality = make([]int32, numVars)
 	}
 
 	// Variables and rows.
-	for j := range nc {
-		v := milp.Var(j)
-		cost[j] = c.model.Obj(v)
-		lo[j], hi[j] = c.model.Bounds(v)
-		if c.mip && c.model.IsInteger(v) {
+	for j := range numVars {
+		variable := milp.Var(j)
+		cost[j] = c.model.Obj(variable)
+		lower[j], upper[j] = c.model.Bounds(variable)
+		if c.mip && c.model.IsInteger(variable) {
 			integrality[j] = 1
 		}
 	}
-	for i := range nr {
-		rowLo[i], rowHi[i] = c.model.RowBounds(milp.Row(i))
+	for i := range numRows {
+		rowLower[i], rowUpper[i] = c.model.RowBounds(milp.Row(i))
 	}
 
 	// The problem, with all memory pinned.
 	c.problem = &C.inferplan_highs_problem{
-		num_col: C.int32_t(nc), num_row: C.int32_t(nr), num_nz: C.int32_t(len(cols.Index)),
+		num_col: C.int32_t(numVars), num_row: C.int32_t(numRows), num_nz: C.int32_t(len(columns.Index)),
 		offset: C.double(c.model.Offset()),
-		cost:   pinDoubles(&c.pinner, cost), lo: pinDoubles(&c.pinner, lo), hi: pinDoubles(&c.pinner, hi),
-		row_lo: pinDoubles(&c.pinner, rowLo), row_hi: pinDoubles(&c.pinner, rowHi),
-		a_start: pinInts(&c.pinner, cols.Start), a_index: pinInts(&c.pinner, cols.Index), a_value: pinDoubles(&c.pinner, cols.Value),
+		cost:   pinDoubles(&c.pinner, cost), lo: pinDoubles(&c.pinner, lower), hi: pinDoubles(&c.pinner, upper),
+		row_lo: pinDoubles(&c.pinner, rowLower), row_hi: pinDoubles(&c.pinner, rowUpper),
+		a_start: pinInts(&c.pinner, columns.Start), a_index: pinInts(&c.pinner, columns.Index), a_value: pinDoubles(&c.pinner, columns.Value),
 		integrality: pinInts(&c.pinner, integrality),
 		stop:        (*C.int32_t)(unsafe.Pointer(c.stop)),
 	}
@@ -157,28 +157,28 @@ func (c *highsCall) setModel() {
 
 // setOptions fills in the options, with the start (of a mixed-integer program) or the basis (of a linear one). An effort
 // of -1 leaves HiGHS's default for heuristics; 0, for a negative option, turns them off.
-func (c *highsCall) setOptions(o *milp.Options) {
-	c.problem.rel_gap, c.problem.abs_gap = C.double(o.Gap), defaultAbsGap
-	if o.AbsGap > 0 {
-		c.problem.abs_gap = C.double(o.AbsGap)
+func (c *highsCall) setOptions(options *milp.Options) {
+	c.problem.rel_gap, c.problem.abs_gap = C.double(options.Gap), defaultAbsGap
+	if options.AbsGap > 0 {
+		c.problem.abs_gap = C.double(options.AbsGap)
 	}
-	c.problem.time_limit = C.double(o.TimeLimit.Seconds())
-	c.problem.max_nodes, c.problem.max_iterations, c.problem.max_stall = C.int64_t(o.MaxNodes), C.int64_t(o.MaxIterations), C.int64_t(o.MaxStall)
-	c.problem.seed = C.int32_t(o.Seed)
+	c.problem.time_limit = C.double(options.TimeLimit.Seconds())
+	c.problem.max_nodes, c.problem.max_iterations, c.problem.max_stall = C.int64_t(options.MaxNodes), C.int64_t(options.MaxIterations), C.int64_t(options.MaxStall)
+	c.problem.seed = C.int32_t(options.Seed)
 	switch {
-	case o.HeuristicEffort > 0:
-		c.problem.heuristic_effort = C.double(o.HeuristicEffort)
-	case o.HeuristicEffort == 0:
+	case options.HeuristicEffort > 0:
+		c.problem.heuristic_effort = C.double(options.HeuristicEffort)
+	case options.HeuristicEffort == 0:
 		c.problem.heuristic_effort = -1
 	}
-	if !o.NoPresolve {
+	if !options.NoPresolve {
 		c.problem.presolve = 1
 	}
-	if c.mip && o.Start != nil {
-		setStart(c.problem, &c.pinner, o.Start)
+	if c.mip && options.Start != nil {
+		setStart(c.problem, &c.pinner, options.Start)
 	}
-	if !c.mip && o.Basis != nil {
-		colBasis, rowBasis := extendBasis(c.model, o.Basis)
+	if !c.mip && options.Basis != nil {
+		colBasis, rowBasis := extendBasis(c.model, options.Basis)
 		c.problem.basis_col, c.problem.basis_row = pinInts(&c.pinner, colBasis), pinInts(&c.pinner, rowBasis)
 	}
 }
@@ -198,25 +198,25 @@ func (c *highsCall) setFallback(alternative fallback) {
 // setAnswer allocates and pins the memory for the answer, which HiGHS fills in: the point, the duals, and the basis of
 // the variables and then of the rows.
 func (c *highsCall) setAnswer() {
-	nc, nr := c.model.NumVars(), c.model.NumRows()
-	values := make([]float64, 2*nc+nr)
-	c.x, c.colDual, c.rowDual = values[:nc:nc], values[nc:2*nc:2*nc], values[2*nc:]
-	c.basis = make([]int32, nc+nr)
+	numVars, numRows := c.model.NumVars(), c.model.NumRows()
+	values := make([]float64, 2*numVars+numRows)
+	c.x, c.colDual, c.rowDual = values[:numVars:numVars], values[numVars:2*numVars:2*numVars], values[2*numVars:]
+	c.basis = make([]int32, numVars+numRows)
 	c.answer = &C.inferplan_highs_answer{
 		col_value: pinDoubles(&c.pinner, c.x), col_dual: pinDoubles(&c.pinner, c.colDual), row_dual: pinDoubles(&c.pinner, c.rowDual),
-		col_basis: pinInts(&c.pinner, c.basis[:nc]), row_basis: pinInts(&c.pinner, c.basis[nc:]),
+		col_basis: pinInts(&c.pinner, c.basis[:numVars]), row_basis: pinInts(&c.pinner, c.basis[numVars:]),
 	}
 }
 
 // cpuTime returns the CPU time that a run took.
-func cpuTime(a *C.inferplan_highs_answer) time.Duration {
-	return time.Duration(float64(a.cpu_seconds) * float64(time.Second))
+func cpuTime(answer *C.inferplan_highs_answer) time.Duration {
+	return time.Duration(float64(answer.cpu_seconds) * float64(time.Second))
 }
 
 // readResult returns the answer of the run in Go's terms. Its lists are those that HiGHS filled in; each is nil if HiGHS
 // has none. Duals are taken only from an optimum.
 func (c *highsCall) readResult() *runResult {
-	r := &runResult{
+	result := &runResult{
 		mip: c.mip, modelStatus: int(c.answer.model_status), stopReason: c.answer.stopped, reachedTarget: c.callbacks.reachedTarget,
 		objective: float64(c.answer.objective), bound: float64(c.answer.bound),
 		stats: milp.Stats{
@@ -225,86 +225,86 @@ func (c *highsCall) readResult() *runResult {
 		},
 	}
 	if c.answer.has_x != 0 {
-		r.x = c.x
+		result.x = c.x
 	}
-	if c.answer.has_dual != 0 && r.modelStatus == modelOptimal {
-		r.colDual, r.rowDual = c.colDual, c.rowDual
+	if c.answer.has_dual != 0 && result.modelStatus == modelOptimal {
+		result.colDual, result.rowDual = c.colDual, c.rowDual
 	}
 	if c.answer.has_basis != 0 {
-		r.basis = readBasis(c.basis, c.model.NumVars())
+		result.basis = readBasis(c.basis, c.model.NumVars())
 	}
-	return r
+	return result
 }
 
 // setStart passes a solution to start from: all of it or, if some entries are NaN (left open), a sparse list of the
 // others, which HiGHS completes.
-func setStart(p *C.inferplan_highs_problem, pin *runtime.Pinner, start []float64) {
-	var index []int32
-	var value []float64
-	for j, x := range start {
-		if !math.IsNaN(x) {
-			index, value = append(index, int32(j)), append(value, x)
+func setStart(problem *C.inferplan_highs_problem, pin *runtime.Pinner, start []float64) {
+	var indexes []int32
+	var values []float64
+	for varIndex, entry := range start {
+		if !math.IsNaN(entry) {
+			indexes, values = append(indexes, int32(varIndex)), append(values, entry)
 		}
 	}
-	if len(index) == len(start) {
-		p.start = pinDoubles(pin, value)
+	if len(indexes) == len(start) {
+		problem.start = pinDoubles(pin, values)
 		return
 	}
-	p.num_start = C.int32_t(len(index))
-	p.start_index, p.start_value = pinInts(pin, index), pinDoubles(pin, value)
+	problem.num_start = C.int32_t(len(indexes))
+	problem.start_index, problem.start_value = pinInts(pin, indexes), pinDoubles(pin, values)
 }
 
 // extendBasis extends a basis to the model's size. Variables added since are nonbasic and rows added since are basic, so
 // there are as many basic ones as rows. A nonbasic variable is at a finite bound, or at zero without one.
-func extendBasis(m *milp.Model, b *milp.Basis) (cols, rows []int32) {
-	cols, rows = make([]int32, m.NumVars()), make([]int32, m.NumRows())
-	for j := range cols {
-		if j < len(b.Vars) {
-			cols[j] = int32(b.Vars[j])
+func extendBasis(model *milp.Model, basis *milp.Basis) (varStatus, rowStatus []int32) {
+	varStatus, rowStatus = make([]int32, model.NumVars()), make([]int32, model.NumRows())
+	for varIndex := range varStatus {
+		if varIndex < len(basis.Vars) {
+			varStatus[varIndex] = int32(basis.Vars[varIndex])
 			continue
 		}
-		switch lo, hi := m.Bounds(milp.Var(j)); {
-		case !math.IsInf(lo, 0):
-			cols[j] = int32(milp.AtLower)
-		case !math.IsInf(hi, 0):
-			cols[j] = int32(milp.AtUpper)
+		switch lower, upper := model.Bounds(milp.Var(varIndex)); {
+		case !math.IsInf(lower, 0):
+			varStatus[varIndex] = int32(milp.AtLower)
+		case !math.IsInf(upper, 0):
+			varStatus[varIndex] = int32(milp.AtUpper)
 		default:
-			cols[j] = int32(milp.AtZero)
+			varStatus[varIndex] = int32(milp.AtZero)
 		}
 	}
-	for i := range rows {
-		rows[i] = int32(milp.Basic)
-		if i < len(b.Rows) {
-			rows[i] = int32(b.Rows[i])
+	for i := range rowStatus {
+		rowStatus[i] = int32(milp.Basic)
+		if i < len(basis.Rows) {
+			rowStatus[i] = int32(basis.Rows[i])
 		}
 	}
-	return cols, rows
+	return varStatus, rowStatus
 }
 
 // readBasis returns HiGHS's basis. status has the statuses of nc variables and then those of the rows, in the numbers of
 // milp.BasisStatus.
-func readBasis(status []int32, nc int) *milp.Basis {
-	b := &milp.Basis{Vars: make([]milp.BasisStatus, nc), Rows: make([]milp.BasisStatus, len(status)-nc)}
-	for j := range b.Vars {
-		b.Vars[j] = milp.BasisStatus(status[j])
+func readBasis(status []int32, numVars int) *milp.Basis {
+	basis := &milp.Basis{Vars: make([]milp.BasisStatus, numVars), Rows: make([]milp.BasisStatus, len(status)-numVars)}
+	for varIndex := range basis.Vars {
+		basis.Vars[varIndex] = milp.BasisStatus(status[varIndex])
 	}
-	for i := range b.Rows {
-		b.Rows[i] = milp.BasisStatus(status[nc+i])
+	for i := range basis.Rows {
+		basis.Rows[i] = milp.BasisStatus(status[numVars+i])
 	}
-	return b
+	return basis
 }
 
 // pinDoubles pins a slice and returns the address of its first element, or nil if it is empty.
-func pinDoubles(pin *runtime.Pinner, s []float64) *C.double { return (*C.double)(pinned(pin, s)) }
+func pinDoubles(pin *runtime.Pinner, list []float64) *C.double { return (*C.double)(pinned(pin, list)) }
 
 // pinInts is pinDoubles for integers.
-func pinInts(pin *runtime.Pinner, s []int32) *C.int32_t { return (*C.int32_t)(pinned(pin, s)) }
+func pinInts(pin *runtime.Pinner, list []int32) *C.int32_t { return (*C.int32_t)(pinned(pin, list)) }
 
 // pinned pins a slice and returns the address of its first element, or nil if it is empty.
-func pinned[T any](pin *runtime.Pinner, s []T) unsafe.Pointer {
-	if len(s) == 0 {
+func pinned[T any](pin *runtime.Pinner, list []T) unsafe.Pointer {
+	if len(list) == 0 {
 		return nil
 	}
-	pin.Pin(&s[0])
-	return unsafe.Pointer(&s[0])
+	pin.Pin(&list[0])
+	return unsafe.Pointer(&list[0])
 }

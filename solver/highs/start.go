@@ -23,68 +23,72 @@ import (
 // start, which presolve has excluded, then counts as optimal unless some solution is better by 1 or more. So if
 // presolve leaves a constant objective, the value of HiGHS's optimum is compared with that constant. If the optimum is
 // worse, the model is solved again without the start.
-func solveWithStart(ctx context.Context, m *milp.Model, o *milp.Options) (*runResult, error) {
-	r, err := solveUntilVerdict(ctx, m, o)
+func solveWithStart(ctx context.Context, model *milp.Model, options *milp.Options) (*runResult, error) {
+	result, err := solveUntilVerdict(ctx, model, options)
 	if err != nil {
-		return r, err
+		return result, err
 	}
 
 	// Only an optimum that is no better than the start may be the start itself, and only presolve excludes a start.
-	mayBeWrong := r.mip && o.Start != nil && !o.NoPresolve && r.modelStatus == modelOptimal
-	if !mayBeWrong || beatsStart(m, o.Start, r.objective) {
-		return r, nil
+	mayBeWrong := result.mip && options.Start != nil && !options.NoPresolve && result.modelStatus == modelOptimal
+	if !mayBeWrong || beatsStart(model, options.Start, result.objective) {
+		return result, nil
 	}
 
 	// Compare with the value that presolve leaves. A shortfall within the gaps of the options only changes the bound.
-	presolved, err := presolveObjective(m, o)
+	presolved, err := presolveObjective(model, options)
 	if err != nil {
 		return nil, err
 	}
-	r.stats.CPU += presolved.cpu
-	shortfall := presolved.value - r.objective
-	if m.Sense() == milp.Minimize {
+	result.stats.CPU += presolved.cpu
+	shortfall := presolved.value - result.objective
+	if model.Sense() == milp.Minimize {
 		shortfall = -shortfall
 	}
 	switch {
 	case !presolved.constant || shortfall <= 0:
-		return r, nil
-	case shortfall <= max(o.AbsGap, defaultAbsGap, o.Gap*math.Abs(r.objective)):
-		r.bound = presolved.value
-		return r, nil
+		return result, nil
+	case shortfall <= max(options.AbsGap, defaultAbsGap, options.Gap*math.Abs(result.objective)):
+		result.bound = presolved.value
+		return result, nil
 	}
-	return solveWithoutStart(ctx, m, o, r, presolved.value)
+	return solveWithoutStart(ctx, model, options, result, presolved.value)
 }
 
-// beatsStart reports whether an objective is better than that of a start. Then its solution is one that presolve left,
-// and as good as any of these. If the start leaves a variable open, it returns false.
-func beatsStart(m *milp.Model, start []float64, objective float64) bool {
-	startValue := m.Value(start) // NaN if the start leaves a variable open
+// minRelativeGain is the relative gain of the objective from which on a solution counts as better than the start.
+const minRelativeGain = 1e-6
+
+// beatsStart reports whether an objective is better than that of a start, by more than minRelativeGain. A better solution
+// is not the start itself, so it is one of those that presolve left. If the start leaves a variable open, it returns
+// false.
+func beatsStart(model *milp.Model, start []float64, objective float64) bool {
+	startValue := model.Value(start) // NaN if the start leaves a variable open
 	gain := objective - startValue
-	if m.Sense() == milp.Minimize {
+	if model.Sense() == milp.Minimize {
 		gain = -gain
 	}
-	return gain > 1e-6*max(1, math.Abs(startValue))
+	return gain > minRelativeGain*max(1, math.Abs(startValue))
 }
 
 // solveWithoutStart solves the model again without the solution from which the first run started, because that solution
 // hides a better one (solveWithStart). bound is the value that all solutions have that presolve leaves, and so the optimum.
 // If it finds no solution, it returns the one of the first run with that bound. The status is then one that counts as a
 // work limit (modelSolutionLimit), unless the second run ended by time or an interrupt.
-func solveWithoutStart(ctx context.Context, m *milp.Model, o *milp.Options, first *runResult, bound float64) (*runResult, error) {
-	withoutStart := *o
+func solveWithoutStart(ctx context.Context, model *milp.Model, options *milp.Options, first *runResult, bound float64) (*runResult, error) {
+	withoutStart := *options
 	withoutStart.Start = nil
-	r, err := solveUntilVerdict(ctx, m, &withoutStart)
+	second, err := solveUntilVerdict(ctx, model, &withoutStart)
 	if err != nil {
 		return nil, err
 	}
-	r.stats.Add(first.stats)
-	if r.x == nil {
-		r.x, r.objective, r.bound = first.x, first.objective, bound
-		if r.modelStatus != modelTimeLimit && r.modelStatus != modelInterrupt {
-			r.modelStatus = modelSolutionLimit
+	second.stats.Add(first.stats)
+	if second.x == nil {
+		second.x, second.objective, second.bound = first.x, first.objective, bound
+		if second.modelStatus != modelTimeLimit && second.modelStatus != modelInterrupt {
+			second.modelStatus = modelSolutionLimit
 		}
 	}
-	return r, nil
+	return second, nil
 }
 
 // presolvedObjective is the objective that presolve leaves of a model.
@@ -96,13 +100,13 @@ type presolvedObjective struct {
 
 // presolveObjective returns the objective that HiGHS's presolve leaves of a mixed-integer program: whether it is
 // constant, its value, and the CPU time that it took. An error wraps milp.ErrFault.
-func presolveObjective(m *milp.Model, o *milp.Options) (presolvedObjective, error) {
-	c := newCall(m, o, fallback{})
-	defer c.pinner.Unpin()
-	rc := C.inferplan_highs_presolve(c.problem, c.answer)
-	runtime.KeepAlive(m)
-	if rc != 0 {
-		return presolvedObjective{}, fmt.Errorf("%w: %s", milp.ErrFault, C.GoString(&c.answer.error[0]))
+func presolveObjective(model *milp.Model, options *milp.Options) (presolvedObjective, error) {
+	call := newCall(model, options, fallback{})
+	defer call.pinner.Unpin()
+	returnCode := C.inferplan_highs_presolve(call.problem, call.answer)
+	runtime.KeepAlive(model)
+	if returnCode != 0 {
+		return presolvedObjective{}, fmt.Errorf("%w: %s", milp.ErrFault, C.GoString(&call.answer.error[0]))
 	}
-	return presolvedObjective{c.answer.constant != 0, float64(c.answer.objective), cpuTime(c.answer)}, nil
+	return presolvedObjective{call.answer.constant != 0, float64(call.answer.objective), cpuTime(call.answer)}, nil
 }

@@ -18,7 +18,7 @@ const roundingSlack = 1e-9
 //	V_i(u) = max_k V_{i-1}(u - weight(i, k)) + value(i, k)
 func BestChoices(lists [][]Choice, capacity, unitsPerWeight float64) []int {
 	maxUnits := int(capacity*unitsPerWeight + roundingSlack)
-	weight := func(c *Choice) int { return int(math.Ceil(c.Weight*unitsPerWeight - roundingSlack)) }
+	weight := func(choice *Choice) int { return int(math.Ceil(choice.Weight*unitsPerWeight - roundingSlack)) }
 	value := make([]float64, maxUnits+1) // V_i, by units
 	chosen := make([][]int, len(lists))  // by list and units: the best item
 	for i, list := range lists {

@@ -33,38 +33,35 @@ func (m *Model) Check(x []float64) Violation {
 	// record keeps the largest violation of each sort, and the name of the largest of all.
 	var result Violation
 	largest := 0.0
-	record := func(field *float64, v float64, name func() string) {
-		if math.IsNaN(v) {
-			v = Inf
+	record := func(field *float64, distance float64, name func() string) {
+		if math.IsNaN(distance) {
+			distance = Inf
 		}
-		if v > *field {
-			*field = v
+		if distance > *field {
+			*field = distance
 		}
-		if v > largest {
-			largest, result.WorstName = v, name()
+		if distance > largest {
+			largest, result.WorstName = distance, name()
 		}
 	}
 
 	// Variables.
 	for j := range m.vars {
-		v := &m.vars[j]
+		variable := &m.vars[j]
 		name := func() string { return "variable " + m.VarName(Var(j)) }
-		record(&result.Bound, violation(x[j], v.lo, v.hi, 1), name)
-		if v.integer {
+		record(&result.Bound, violation(x[j], variable.lo, variable.hi, 1), name)
+		if variable.integer {
 			record(&result.Integer, math.Abs(x[j]-math.Round(x[j])), name)
 		}
 	}
 
-	// Rows.
-	// activity is the value of a row at x. Its largest term gives the scale of its rounding errors.
+	// Rows: activity is the value of a row at x. Its largest term gives the scale of its rounding errors.
 	activity := make([]float64, len(m.rows))
 	largestTerm := make([]float64, len(m.rows))
-	for _, c := range m.coefs {
-		t := c.val * x[c.col]
-		activity[c.row] += t
-		if t = math.Abs(t); t > largestTerm[c.row] {
-			largestTerm[c.row] = t
-		}
+	for _, entry := range m.coefs {
+		term := entry.val * x[entry.col]
+		activity[entry.row] += term
+		largestTerm[entry.row] = max(largestTerm[entry.row], math.Abs(term))
 	}
 	for i := range m.rows {
 		record(&result.Row, violation(activity[i], m.rows[i].lo, m.rows[i].hi, largestTerm[i]), func() string { return "row " + m.RowName(Row(i)) })
@@ -72,16 +69,16 @@ func (m *Model) Check(x []float64) Violation {
 	return result
 }
 
-// violation returns the distance of v from [lo, hi], in units of max(1, |limit|, scale), where scale is the magnitude of
-// the terms of which v is the sum. NaN is infinitely far.
-func violation(v, lo, hi, scale float64) float64 {
+// violation returns the distance of a value from [lower, upper], in units of max(1, |limit|, scale), where scale is the
+// magnitude of the terms of which the value is the sum. NaN is infinitely far.
+func violation(value, lower, upper, scale float64) float64 {
 	switch {
-	case math.IsNaN(v):
+	case math.IsNaN(value):
 		return Inf
-	case v < lo:
-		return (lo - v) / max(1, math.Abs(lo), scale)
-	case v > hi:
-		return (v - hi) / max(1, math.Abs(hi), scale)
+	case value < lower:
+		return (lower - value) / max(1, math.Abs(lower), scale)
+	case value > upper:
+		return (value - upper) / max(1, math.Abs(upper), scale)
 	}
 	return 0
 }
@@ -90,12 +87,12 @@ func violation(v, lo, hi, scale float64) float64 {
 func (m *Model) Round(x []float64) []float64 {
 	rounded := make([]float64, len(x))
 	for j := range m.vars {
-		v := x[j]
+		value := x[j]
 		if m.vars[j].integer {
-			v = math.Round(v)
+			value = math.Round(value)
 		}
-		v = min(max(v, m.vars[j].lo), m.vars[j].hi)
-		rounded[j] = v + 0 // no negative zero
+		value = min(max(value, m.vars[j].lo), m.vars[j].hi)
+		rounded[j] = value + 0 // makes a negative zero positive
 	}
 	return rounded
 }

@@ -18,18 +18,18 @@ import (
 // infeasible.
 //
 // If the model is feasible, it returns an error.
-func FindConflict(ctx context.Context, s Solver, m *Model) (limits []Limit, minimal bool, err error) {
-	if err := m.Validate(); err != nil {
+func FindConflict(ctx context.Context, solver Solver, model *Model) (limits []Limit, minimal bool, err error) {
+	if err := model.Validate(); err != nil {
 		return nil, false, err
 	}
-	softLimits := rowLimits(m)
-	f := &conflictFilter{ctx: ctx, solver: s, model: m}
-	inConflict, err := f.elasticFilter(softLimits)
+	softLimits := rowLimits(model)
+	filter := &conflictFilter{ctx: ctx, solver: solver, model: model}
+	inConflict, err := filter.elasticFilter(softLimits)
 	if err == nil {
-		minimal, err = f.deletionFilter(softLimits, inConflict)
+		minimal, err = filter.deletionFilter(softLimits, inConflict)
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("explaining why %q has no solution: %w", m.Name, err)
+		return nil, false, fmt.Errorf("explaining why %q has no solution: %w", model.Name, err)
 	}
 	for k, isIn := range inConflict {
 		if isIn {
@@ -47,8 +47,8 @@ type conflictFilter struct {
 }
 
 // solve solves a model without limits.
-func (f *conflictFilter) solve(m *Model) (*Solution, error) {
-	return f.solver.Solve(f.ctx, m, Options{})
+func (f *conflictFilter) solve(model *Model) (*Solution, error) {
+	return f.solver.Solve(f.ctx, model, Options{})
 }
 
 // elasticFilter is the first step of FindConflict. It returns, by soft limit (one that may be violated at a price),
@@ -60,21 +60,21 @@ func (f *conflictFilter) elasticFilter(softLimits []Limit) ([]bool, error) {
 	relaxed := newElastic(f.model, softLimits)
 	for {
 		// Find the cheapest violation.
-		sol, err := f.solve(relaxed.model)
+		solution, err := f.solve(relaxed.model)
 		if err != nil {
 			return nil, err
 		}
-		if sol.Status == Infeasible {
+		if solution.Status == Infeasible {
 			return inConflict, nil
 		}
-		if !sol.Feasible() {
-			return f.allIfInfeasible(softLimits, sol.Status)
+		if !solution.Feasible() {
+			return f.allIfInfeasible(softLimits, solution.Status)
 		}
 
 		// Make the violated limits hard.
 		madeHard := false
 		for k := range softLimits {
-			if relaxed.violatedBy(sol.X, k) > 0 {
+			if relaxed.violatedBy(solution.X, k) > 0 {
 				relaxed.makeHard(k)
 				inConflict[k], madeHard = true, true
 			}
@@ -82,8 +82,8 @@ func (f *conflictFilter) elasticFilter(softLimits []Limit) ([]bool, error) {
 		if madeHard {
 			continue
 		}
-		if sol.Status != Optimal {
-			return f.allIfInfeasible(softLimits, sol.Status)
+		if solution.Status != Optimal {
+			return f.allIfInfeasible(softLimits, solution.Status)
 		}
 		// No limit is violated, so the model has a solution within the tolerance. Solve the model itself to know.
 		direct, err := f.solve(f.model.WithoutObjective())
@@ -119,10 +119,10 @@ func (f *conflictFilter) allIfInfeasible(softLimits []Limit, status Status) ([]b
 // be left out.
 func (f *conflictFilter) deletionFilter(softLimits []Limit, inConflict []bool) (minimal bool, err error) {
 	// Start from the limits in the conflict: m is the model without all others.
-	m := f.model.WithoutObjective()
+	conflictModel := f.model.WithoutObjective()
 	for k, isIn := range inConflict {
 		if !isIn {
-			softLimits[k].removeFrom(m)
+			softLimits[k].removeFrom(conflictModel)
 		}
 	}
 
@@ -132,16 +132,16 @@ func (f *conflictFilter) deletionFilter(softLimits []Limit, inConflict []bool) (
 		if !isIn {
 			continue
 		}
-		trial := m.Clone()
+		trial := conflictModel.Clone()
 		softLimits[k].removeFrom(trial)
-		sol, err := f.solve(trial)
+		solution, err := f.solve(trial)
 		if err != nil {
 			return false, err
 		}
 		switch {
-		case sol.Status == Infeasible:
-			inConflict[k], m = false, trial
-		case sol.Feasible() || sol.Status == Unbounded: // the limit is part of the conflict
+		case solution.Status == Infeasible:
+			inConflict[k], conflictModel = false, trial
+		case solution.Feasible() || solution.Status == Unbounded: // the limit is part of the conflict
 		default:
 			minimal = false // not decided: the limit stays
 		}
@@ -150,10 +150,10 @@ func (f *conflictFilter) deletionFilter(softLimits []Limit, inConflict []bool) (
 }
 
 // removeFrom removes a limit from a model.
-func (l Limit) removeFrom(m *Model) {
+func (l Limit) removeFrom(model *Model) {
 	if l.Side == Lower {
-		m.rows[l.Row].lo = -Inf
+		model.rows[l.Row].lo = -Inf
 	} else {
-		m.rows[l.Row].hi = Inf
+		model.rows[l.Row].hi = Inf
 	}
 }

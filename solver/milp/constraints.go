@@ -27,22 +27,24 @@ type constraints struct {
 	coefs []coef
 }
 
+// row is a constraint with its limits, -Inf and Inf without one.
 type row struct {
 	name   string
 	lo, hi float64
 }
 
+// coef is a coefficient of the constraint matrix. An index of -1 does not fit int32, which Validate reports.
 type coef struct {
-	row, col int32
+	row, col int32 // indexes of the row and of the variable
 	val      float64
 }
 
-// AddRow adds lo <= sum terms <= hi. Terms of the same variable add up. An empty name becomes "r" and its index.
-func (l *constraints) AddRow(name string, lo, hi float64, terms ...Term) Row {
+// AddRow adds the constraint lower <= sum of terms <= upper, and returns its index. Terms of the same variable add up. An empty name becomes "r" and its index.
+func (l *constraints) AddRow(name string, lower, upper float64, terms ...Term) Row {
 	r := Row(len(l.rows))
-	l.rows = append(l.rows, row{name: name, lo: lo, hi: hi})
-	for _, t := range terms {
-		l.AddTerm(r, t.Var, t.Coef)
+	l.rows = append(l.rows, row{name: name, lo: lower, hi: upper})
+	for _, term := range terms {
+		l.AddTerm(r, term.Var, term.Coef)
 	}
 	return r
 }
@@ -62,12 +64,12 @@ func (l *constraints) AddEQ(name string, rhs float64, terms ...Term) Row {
 	return l.AddRow(name, rhs, rhs, terms...)
 }
 
-// AddTerm adds coef * v to an existing row.
-func (l *constraints) AddTerm(r Row, v Var, c float64) {
-	if c == 0 {
+// AddTerm adds coefficient * v to an existing row. A coefficient of 0 is left out.
+func (l *constraints) AddTerm(r Row, v Var, coefficient float64) {
+	if coefficient == 0 {
 		return
 	}
-	l.coefs = append(l.coefs, coef{row: index32(int(r)), col: index32(int(v)), val: c})
+	l.coefs = append(l.coefs, coef{row: index32(int(r)), col: index32(int(v)), val: coefficient})
 }
 
 // index32 returns an index as an int32, or -1 if it does not fit, which Validate reports.
@@ -79,7 +81,9 @@ func index32(i int) int32 {
 }
 
 // SetRowBounds changes a row's limits.
-func (l *constraints) SetRowBounds(r Row, lo, hi float64) { l.rows[r].lo, l.rows[r].hi = lo, hi }
+func (l *constraints) SetRowBounds(r Row, lower, upper float64) {
+	l.rows[r].lo, l.rows[r].hi = lower, upper
+}
 
 // NumRows returns the number of rows.
 func (l *constraints) NumRows() int { return len(l.rows) }
@@ -95,13 +99,13 @@ func (l *constraints) RowName(r Row) string {
 // RowBounds returns the row's limits.
 func (l *constraints) RowBounds(r Row) (lo, hi float64) { return l.rows[r].lo, l.rows[r].hi }
 
-// Activity returns the value of every row at x.
+// Activity returns, by row, the sum of its terms at a point x (a value for each variable).
 func (l *constraints) Activity(x []float64) []float64 {
-	act := make([]float64, len(l.rows))
-	for _, c := range l.coefs {
-		act[c.row] += c.val * x[c.col]
+	activity := make([]float64, len(l.rows))
+	for _, entry := range l.coefs {
+		activity[entry.row] += entry.val * x[entry.col]
 	}
-	return act
+	return activity
 }
 
 // hasUsableCoefficients reports whether solvers accept every coefficient as it is.

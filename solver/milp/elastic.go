@@ -15,6 +15,7 @@ const (
 	Upper
 )
 
+// String returns the relation that the limit sets: <= for an upper one, >= for a lower one.
 func (s Side) String() string {
 	if s == Upper {
 		return "<="
@@ -30,19 +31,20 @@ type Limit struct {
 	Value float64 // the limit
 }
 
+// String returns the limit with its row, such as "row capacity <= 4".
 func (l Limit) String() string { return fmt.Sprintf("row %s %s %v", l.Name, l.Side, l.Value) }
 
 // rowLimits returns the finite sides of a model's rows as limits, in the order of the rows. An equation has two, its
 // lower and its upper one.
-func rowLimits(m *Model) []Limit {
+func rowLimits(model *Model) []Limit {
 	var limits []Limit
-	for i := range m.rows {
-		row, name := Row(i), m.RowName(Row(i))
-		if lo := m.rows[i].lo; !math.IsInf(lo, 0) {
-			limits = append(limits, Limit{row, Lower, name, lo})
+	for i := range model.rows {
+		row, name := Row(i), model.RowName(Row(i))
+		if lower := model.rows[i].lo; !math.IsInf(lower, 0) {
+			limits = append(limits, Limit{row, Lower, name, lower})
 		}
-		if hi := m.rows[i].hi; !math.IsInf(hi, 0) {
-			limits = append(limits, Limit{row, Upper, name, hi})
+		if upper := model.rows[i].hi; !math.IsInf(upper, 0) {
+			limits = append(limits, Limit{row, Upper, name, upper})
 		}
 	}
 	return limits
@@ -59,19 +61,19 @@ type elasticModel struct {
 // newElastic returns the elastic model, a copy of the model in which the given limits are soft: a slack variable of at
 // least 0 is added to the row for a lower limit, and subtracted for an upper one, so that it takes up the violation. The
 // objective becomes the sum of the slacks, to be minimised.
-func newElastic(m *Model, limits []Limit) *elasticModel {
-	c := m.WithoutObjective()
-	c.Name = m.Name + " (elastic)"
-	c.sense, c.offset = Minimize, 0
-	relaxed := &elasticModel{model: c, limits: limits, slack: make([]Var, len(limits))}
-	for k, l := range limits {
+func newElastic(model *Model, limits []Limit) *elasticModel {
+	elastic := model.WithoutObjective()
+	elastic.Name = model.Name + " (elastic)"
+	elastic.sense, elastic.offset = Minimize, 0
+	relaxed := &elasticModel{model: elastic, limits: limits, slack: make([]Var, len(limits))}
+	for k, limit := range limits {
 		sign := 1.0
-		if l.Side == Upper {
+		if limit.Side == Upper {
 			sign = -1
 		}
-		slack := c.AddVar("slack "+l.String(), 0, Inf, 1)
+		slack := elastic.AddVar("slack "+limit.String(), 0, Inf, 1)
 		relaxed.slack[k] = slack
-		c.AddTerm(l.Row, slack, sign)
+		elastic.AddTerm(limit.Row, slack, sign)
 	}
 	return relaxed
 }
@@ -82,19 +84,19 @@ func (e *elasticModel) violatedBy(x []float64, k int) float64 {
 	if e.slack[k] < 0 {
 		return 0
 	}
-	a := x[e.slack[k]]
-	if a <= Tolerance*max(1, math.Abs(e.limits[k].Value)) {
+	slackValue := x[e.slack[k]]
+	if slackValue <= Tolerance*max(1, math.Abs(e.limits[k].Value)) {
 		return 0
 	}
-	return a
+	return slackValue
 }
 
-// makeHard makes limit k hard.
+// makeHard makes limit k hard: it fixes its slack at 0, without a price.
 func (e *elasticModel) makeHard(k int) {
-	s := e.slack[k]
+	slack := e.slack[k]
 	e.slack[k] = -1
-	e.model.vars[s].hi = 0
-	e.model.vars[s].obj = 0
+	e.model.vars[slack].hi = 0
+	e.model.vars[slack].obj = 0
 }
 
 // errNotInfeasible is returned if a conflict of a feasible model is asked for.

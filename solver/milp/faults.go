@@ -22,29 +22,29 @@ type FaultTolerant struct {
 }
 
 // NewFaultTolerant returns a solver over another one, for a search that interrupt ends.
-func NewFaultTolerant(s Solver, interrupt context.CancelCauseFunc) *FaultTolerant {
-	return &FaultTolerant{solver: s, interrupt: interrupt}
+func NewFaultTolerant(solver Solver, interrupt context.CancelCauseFunc) *FaultTolerant {
+	return &FaultTolerant{solver: solver, interrupt: interrupt}
 }
 
 // Solve implements Solver. If the solver fails (ErrFault), the failure is recorded, and the model is solved again
 // without presolve and basis. If that fails, too, a mixed-integer program has status WorkLimit and no solution; for a
 // linear program the search is interrupted and the status is Interrupted.
-func (s *FaultTolerant) Solve(ctx context.Context, m *Model, o Options) (*Solution, error) {
+func (s *FaultTolerant) Solve(ctx context.Context, model *Model, options Options) (*Solution, error) {
 	if s.solver == nil {
 		return nil, errors.New("there is no solver")
 	}
-	sol, err := s.solver.Solve(ctx, m, o)
+	solution, err := s.solver.Solve(ctx, model, options)
 	if !errors.Is(err, ErrFault) || ctx.Err() != nil {
-		return sol, err
+		return solution, err
 	}
 	s.addFault(err)
-	retryOptions := o
+	retryOptions := options
 	retryOptions.Basis, retryOptions.NoPresolve = nil, true
-	sol, err = s.solver.Solve(ctx, m, retryOptions)
+	solution, err = s.solver.Solve(ctx, model, retryOptions)
 	if !errors.Is(err, ErrFault) || ctx.Err() != nil {
-		return sol, err
+		return solution, err
 	}
-	if m.NumIntegers() > 0 {
+	if model.NumIntegers() > 0 {
 		return NewSolution(WorkLimit), nil
 	}
 	s.interrupt(fmt.Errorf("%w: %w", context.Canceled, err))

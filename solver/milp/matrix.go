@@ -15,41 +15,43 @@ type Columns struct {
 // single coefficients of the model are out of the accepted range, which Scaling then mends, a sum counts as cancelled if
 // it is below minCoef times its largest term. The model must be valid.
 func (m *Model) Columns() Columns {
-	nr, nc, nz := len(m.rows), len(m.vars), len(m.coefs)
+	numRows, numVars, numCoefs := len(m.rows), len(m.vars), len(m.coefs)
 
 	// Two stable counting sorts of the coefficients (a row, a column and a value each): by row, then by column. Then rows
 	// ascend within each column.
-	byRow := countingSort(m.coefs, nil, nr, func(c *coef) int32 { return c.row })
-	byCol := countingSort(m.coefs, byRow, nc, func(c *coef) int32 { return c.col })
-	columns := Columns{Start: make([]int32, nc+1), Index: make([]int32, 0, nz), Value: make([]float64, 0, nz)}
+	byRow := countingSort(m.coefs, nil, numRows, func(c *coef) int32 { return c.row })
+	byColumn := countingSort(m.coefs, byRow, numVars, func(c *coef) int32 { return c.col })
+	columns := Columns{Start: make([]int32, numVars+1), Index: make([]int32, 0, numCoefs), Value: make([]float64, 0, numCoefs)}
+
 	// Go through the columns. Coefficients of the same row follow one another, and are added up.
-	next := 0
-	var largest []float64 // by entry of the column: the largest term of its sum
+	next := 0                  // position in byColumn of the next coefficient
+	var largestTerms []float64 // by entry of the column: the largest term of its sum
 	needsScaling := !m.hasUsableCoefficients()
-	for j := 0; j < nc; j++ {
-		first := len(columns.Index)
-		largest = largest[:0]
-		for next < nz && int(m.coefs[byCol[next]].col) == j {
-			c := m.coefs[byCol[next]]
+	for j := 0; j < numVars; j++ {
+		first := len(columns.Index) // index of the column's first entry
+		largestTerms = largestTerms[:0]
+		for next < numCoefs && int(m.coefs[byColumn[next]].col) == j {
+			added := m.coefs[byColumn[next]]
 			next++
-			if n := len(columns.Index); n > first && columns.Index[n-1] == c.row {
-				columns.Value[n-1] += c.val
-				largest[n-1-first] = max(largest[n-1-first], math.Abs(c.val))
+			if last := len(columns.Index) - 1; last >= first && columns.Index[last] == added.row {
+				columns.Value[last] += added.val
+				largestTerms[last-first] = max(largestTerms[last-first], math.Abs(added.val))
 				continue
 			}
-			largest = append(largest, math.Abs(c.val))
-			columns.Index = append(columns.Index, c.row)
-			columns.Value = append(columns.Value, c.val)
+			largestTerms = append(largestTerms, math.Abs(added.val))
+			columns.Index = append(columns.Index, added.row)
+			columns.Value = append(columns.Value, added.val)
 		}
-		// Drop the sums that cancelled.
+
+		// Drop the sums that cancelled, and move the others up.
 		end := first
 		for k := first; k < len(columns.Index); k++ {
 			minSum := minCoef
 			if needsScaling {
-				minSum *= largest[k-first]
+				minSum *= largestTerms[k-first]
 			}
-			if v := columns.Value[k]; v >= minSum || v <= -minSum {
-				columns.Index[end], columns.Value[end] = columns.Index[k], v
+			if sum := columns.Value[k]; sum >= minSum || sum <= -minSum {
+				columns.Index[end], columns.Value[end] = columns.Index[k], sum
 				end++
 			}
 		}
@@ -67,18 +69,18 @@ func countingSort(coefs []coef, order []int32, buckets int, key func(*coef) int3
 	for i := range coefs {
 		nextSlot[key(&coefs[i])+1]++
 	}
-	for b := 0; b < buckets; b++ {
-		nextSlot[b+1] += nextSlot[b]
+	for bucket := 0; bucket < buckets; bucket++ {
+		nextSlot[bucket+1] += nextSlot[bucket]
 	}
 	sorted := make([]int32, len(coefs))
 	for i := range coefs {
-		p := int32(i)
+		position := int32(i)
 		if order != nil {
-			p = order[i]
+			position = order[i]
 		}
-		k := key(&coefs[p])
-		sorted[nextSlot[k]] = p
-		nextSlot[k]++
+		bucket := key(&coefs[position])
+		sorted[nextSlot[bucket]] = position
+		nextSlot[bucket]++
 	}
 	return sorted
 }

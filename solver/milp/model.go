@@ -18,6 +18,7 @@ const (
 	Maximize
 )
 
+// String returns maximize or minimize.
 func (s Sense) String() string {
 	if s == Maximize {
 		return "maximize"
@@ -54,7 +55,7 @@ func (o *objective) SetSense(s Sense) { o.sense = s }
 func (o *objective) Sense() Sense { return o.sense }
 
 // SetOffset sets the objective's constant.
-func (o *objective) SetOffset(c float64) { o.offset = c }
+func (o *objective) SetOffset(constant float64) { o.offset = constant }
 
 // Offset returns the objective's constant.
 func (o *objective) Offset() float64 { return o.offset }
@@ -70,34 +71,35 @@ func (m *Model) AddColumn(name string, lo, hi, obj float64, entries ...Entry) Va
 
 // Clone returns a copy that shares nothing with m.
 func (m *Model) Clone() *Model {
-	c := *m
-	c.vars = slices.Clone(m.vars)
-	c.rows = slices.Clone(m.rows)
-	c.coefs = slices.Clone(m.coefs)
-	return &c
+	clone := *m
+	clone.vars = slices.Clone(m.vars)
+	clone.rows = slices.Clone(m.rows)
+	clone.coefs = slices.Clone(m.coefs)
+	return &clone
 }
 
 // WithoutObjective returns a copy of a model in which every solution has the value of the offset.
 func (m *Model) WithoutObjective() *Model {
-	c := m.Clone()
-	c.Name = m.Name + " (feasibility)"
-	for j := range c.vars {
-		c.vars[j].obj = 0
+	clone := m.Clone()
+	clone.Name = m.Name + " (feasibility)"
+	for j := range clone.vars {
+		clone.vars[j].obj = 0
 	}
-	return c
+	return clone
 }
 
-// Value returns the objective at x, in the model's own sense.
+// Value returns the objective at a point x (a value for each variable), in the model's own sense.
 func (m *Model) Value(x []float64) float64 {
 	sum := m.offset
 	for j := range m.vars {
-		if c := m.vars[j].obj; c != 0 {
-			sum += c * x[j]
+		if coefficient := m.vars[j].obj; coefficient != 0 {
+			sum += coefficient * x[j]
 		}
 	}
 	return sum
 }
 
+// String returns the name of the model, its sizes and its sense.
 func (m *Model) String() string {
 	return fmt.Sprintf("%s: %d variables (%d integer), %d rows, %d coefficients, %s",
 		m.Name, len(m.vars), m.NumIntegers(), len(m.rows), len(m.coefs), m.sense)

@@ -28,49 +28,49 @@ func (m *Model) Scaling() *Scaling {
 	if m.hasUsableCoefficients() {
 		return nil
 	}
-	c := m.Columns()
-	s := &Scaling{original: m, rowExponents: make([]int, len(m.rows)), columnExponents: make([]int, len(m.vars))}
+	columns := m.Columns()
+	scaling := &Scaling{original: m, rowExponents: make([]int, len(m.rows)), columnExponents: make([]int, len(m.vars))}
 	for range scalingPasses {
-		if !s.scaleOnce(c) {
+		if !scaling.scaleOnce(columns) {
 			break
 		}
 	}
-	s.Model = s.scaledModel(c)
-	if !s.Model.hasUsableCoefficients() || !s.hasChanged() || s.Model.Validate() != nil {
+	scaling.Model = scaling.scaledModel(columns)
+	if !scaling.Model.hasUsableCoefficients() || !scaling.hasChanged() || scaling.Model.Validate() != nil {
 		return nil
 	}
-	return s
+	return scaling
 }
 
 // isUsableCoefficient reports whether solvers accept a coefficient as it is.
-func isUsableCoefficient(v float64) bool {
-	v = math.Abs(v)
-	return v >= minCoef && v <= maxMagnitude
+func isUsableCoefficient(coefficient float64) bool {
+	coefficient = math.Abs(coefficient)
+	return coefficient >= minCoef && coefficient <= maxMagnitude
 }
 
 // scaleOnce is a pass of Scaling: it scales the continuous columns with a coefficient out of range, and then the rows
 // that still have one, so that their coefficients are centred on 1. It changes the exponents of two in s, and reports
 // whether it changed any. c is the original matrix.
-func (s *Scaling) scaleOnce(c Columns) (scaled bool) {
+func (s *Scaling) scaleOnce(columns Columns) (scaled bool) {
 	for j := range s.columnExponents {
-		var col magnitudeRange
-		for k := c.Start[j]; k < c.Start[j+1]; k++ {
-			col.add(c.Value[k], s.rowExponents[c.Index[k]]+s.columnExponents[j])
+		var columnRange magnitudeRange
+		for k := columns.Start[j]; k < columns.Start[j+1]; k++ {
+			columnRange.add(columns.Value[k], s.rowExponents[columns.Index[k]]+s.columnExponents[j])
 		}
-		if !s.original.vars[j].integer && col.outOfRange {
-			s.columnExponents[j] += col.centringShift()
+		if !s.original.vars[j].integer && columnRange.outOfRange {
+			s.columnExponents[j] += columnRange.centringShift()
 			scaled = true
 		}
 	}
-	rows := make([]magnitudeRange, len(s.rowExponents))
+	rowRanges := make([]magnitudeRange, len(s.rowExponents))
 	for j := range s.columnExponents {
-		for k := c.Start[j]; k < c.Start[j+1]; k++ {
-			rows[c.Index[k]].add(c.Value[k], s.rowExponents[c.Index[k]]+s.columnExponents[j])
+		for k := columns.Start[j]; k < columns.Start[j+1]; k++ {
+			rowRanges[columns.Index[k]].add(columns.Value[k], s.rowExponents[columns.Index[k]]+s.columnExponents[j])
 		}
 	}
-	for i := range rows {
-		if rows[i].outOfRange {
-			s.rowExponents[i] += rows[i].centringShift()
+	for i := range rowRanges {
+		if rowRanges[i].outOfRange {
+			s.rowExponents[i] += rowRanges[i].centringShift()
 			scaled = true
 		}
 	}
@@ -85,13 +85,13 @@ type magnitudeRange struct {
 
 // add takes the coefficient v · 2^exp into the range of magnitudes of a row or column: the least and the largest
 // exponent of two, and whether one is out of range.
-func (s *magnitudeRange) add(v float64, exp int) {
-	v = math.Ldexp(math.Abs(v), exp)
-	_, e := math.Frexp(v)
+func (s *magnitudeRange) add(coefficient float64, extraExponent int) {
+	coefficient = math.Ldexp(math.Abs(coefficient), extraExponent)
+	_, exponent := math.Frexp(coefficient)
 	if !s.hasValues {
-		s.hasValues, s.min, s.max = true, e, e
+		s.hasValues, s.min, s.max = true, exponent, exponent
 	}
-	s.min, s.max = min(s.min, e), max(s.max, e)
+	s.min, s.max = min(s.min, exponent), max(s.max, exponent)
 	s.outOfRange = s.min < -maxExponent || s.max > maxExponent
 }
 
@@ -107,18 +107,18 @@ func (s *Scaling) hasChanged() bool {
 // scaledModel returns the original model in the new units. A coefficient is multiplied by the factors of its row and its
 // column, which are 2 to their exponents. The bounds of a row are multiplied by its factor, and so is the objective
 // coefficient of a column; the bounds of a column are divided by its factor. c is the original matrix.
-func (s *Scaling) scaledModel(c Columns) *Model {
+func (s *Scaling) scaledModel(columns Columns) *Model {
 	model := *s.original
 	model.vars = slices.Clone(s.original.vars)
 	model.rows = slices.Clone(s.original.rows)
-	model.coefs = make([]coef, 0, len(c.Index))
+	model.coefs = make([]coef, 0, len(columns.Index))
 	for j := range model.vars {
 		v := &model.vars[j]
 		v.name = s.original.VarName(Var(j))
 		v.lo, v.hi, v.obj = math.Ldexp(v.lo, -s.columnExponents[j]), math.Ldexp(v.hi, -s.columnExponents[j]), math.Ldexp(v.obj, s.columnExponents[j])
-		for k := c.Start[j]; k < c.Start[j+1]; k++ {
-			i := c.Index[k]
-			model.coefs = append(model.coefs, coef{row: i, col: int32(j), val: math.Ldexp(c.Value[k], s.rowExponents[i]+s.columnExponents[j])})
+		for k := columns.Start[j]; k < columns.Start[j+1]; k++ {
+			i := columns.Index[k]
+			model.coefs = append(model.coefs, coef{row: i, col: int32(j), val: math.Ldexp(columns.Value[k], s.rowExponents[i]+s.columnExponents[j])})
 		}
 	}
 	for i := range model.rows {
@@ -131,16 +131,16 @@ func (s *Scaling) scaledModel(c Columns) *Model {
 
 // Options converts options for a solve of the original into options for a solve of Model: the start is scaled, and the
 // callback of improved solutions gets their points in the original units.
-func (s *Scaling) Options(o Options) Options {
+func (s *Scaling) Options(options Options) Options {
 	const inverse = -1
-	o.Start = inUnits(o.Start, s.columnExponents, inverse)
-	if callback := o.Incumbent; callback != nil {
-		o.Incumbent = func(in Incumbent) {
-			in.X = inUnits(in.X, s.columnExponents, 1)
-			callback(in)
+	options.Start = inUnits(options.Start, s.columnExponents, inverse)
+	if callback := options.Incumbent; callback != nil {
+		options.Incumbent = func(incumbent Incumbent) {
+			incumbent.X = inUnits(incumbent.X, s.columnExponents, 1)
+			callback(incumbent)
 		}
 	}
-	return o
+	return options
 }
 
 // inUnits returns the values of a list in other units: value i times 2^exponents[i] or, for the sign -1, divided by that. A
@@ -159,14 +159,14 @@ func inUnits(list []float64, exponents []int, sign int) []float64 {
 // Solution converts a solution of Model into one of the original: its point, duals and reduced costs. Value and bound are
 // the same. A dual is a change of the objective per unit of a row's limit, so it is multiplied by the factor of the row,
 // as limits are; a reduced cost is divided by the factor of the column, as bounds are.
-func (s *Scaling) Solution(sol *Solution) *Solution {
+func (s *Scaling) Solution(scaledSolution *Solution) *Solution {
 	const inverse = -1
-	solution := *sol
-	solution.RowDuals, solution.ReducedCosts = inUnits(sol.RowDuals, s.rowExponents, 1), inUnits(sol.ReducedCosts, s.columnExponents, inverse)
-	if sol.X != nil {
-		solution.X = inUnits(sol.X, s.columnExponents, 1)
+	solution := *scaledSolution
+	solution.RowDuals, solution.ReducedCosts = inUnits(scaledSolution.RowDuals, s.rowExponents, 1), inUnits(scaledSolution.ReducedCosts, s.columnExponents, inverse)
+	if scaledSolution.X != nil {
+		solution.X = inUnits(scaledSolution.X, s.columnExponents, 1)
 		solution.Feasibility = s.original.Check(solution.X)
-		solution.Rounded = sol.Rounded && solution.Feasibility.OK()
+		solution.Rounded = scaledSolution.Rounded && solution.Feasibility.OK()
 	}
 	return &solution
 }

@@ -23,6 +23,7 @@ const (
 
 var statusNames = [...]string{"unknown", "optimal", "gap", "work limit", "time limit", "interrupted", "infeasible", "unbounded"}
 
+// String returns the status in words.
 func (s Status) String() string {
 	if s < 0 || int(s) >= len(statusNames) {
 		return "unknown"
@@ -98,11 +99,11 @@ type Stats struct {
 }
 
 // Add adds the work of another solve.
-func (s *Stats) Add(o Stats) {
-	s.Nodes += o.Nodes
-	s.Iterations += o.Iterations
-	s.Incumbents += o.Incumbents
-	s.CPU += o.CPU
+func (s *Stats) Add(other Stats) {
+	s.Nodes += other.Nodes
+	s.Iterations += other.Iterations
+	s.Incumbents += other.Incumbents
+	s.CPU += other.CPU
 }
 
 // Feasible reports whether there is a solution.
@@ -121,15 +122,15 @@ func RelativeGap(sense Sense, value, bound float64) float64 {
 	if math.IsNaN(value) || math.IsNaN(bound) {
 		return math.NaN()
 	}
-	diff, base := value-bound, value
+	distance, base := value-bound, value
 	if sense == Maximize {
-		diff, base = bound-value, bound
+		distance, base = bound-value, bound
 	}
-	if diff <= 0 {
+	if distance <= 0 {
 		return 0
 	}
-	if math.IsInf(diff, 0) || base == 0 {
+	if math.IsInf(distance, 0) || base == 0 {
 		return math.Inf(1)
 	}
-	return diff / math.Abs(base)
+	return distance / math.Abs(base)
 }

@@ -16,26 +16,30 @@ type Tables struct {
 // Tables returns the model as lists of numbers, in which form it is sent to the process of a solver. Names of rows and
 // variables are left out. The lists are parts of two allocations.
 func (m *Model) Tables() *Tables {
-	nv, nr, nc := len(m.vars), len(m.rows), len(m.coefs)
-	numbers := make([]float64, 3*nv+2*nr+nc)
-	list := func(n int) (l []float64) {
-		l, numbers = numbers[:n], numbers[n:]
-		return l
+	numVars, numRows, numCoefs := len(m.vars), len(m.rows), len(m.coefs)
+	numbers := make([]float64, 3*numVars+2*numRows+numCoefs)
+	takeList := func(length int) (list []float64) {
+		list, numbers = numbers[:length], numbers[length:]
+		return list
 	}
-	indexes := make([]int32, 2*nc)
-	t := &Tables{Name: m.Name, Sense: m.sense, Offset: m.offset, Lo: list(nv), Hi: list(nv), Obj: list(nv), Integer: make([]bool, nv),
-		RowLo: list(nr), RowHi: list(nr), CoefRow: indexes[:nc], CoefVar: indexes[nc:], Coef: list(nc)}
+	indexes := make([]int32, 2*numCoefs)
+	tables := &Tables{
+		Name: m.Name, Sense: m.sense, Offset: m.offset,
+		Lo: takeList(numVars), Hi: takeList(numVars), Obj: takeList(numVars), Integer: make([]bool, numVars),
+		RowLo: takeList(numRows), RowHi: takeList(numRows),
+		CoefRow: indexes[:numCoefs], CoefVar: indexes[numCoefs:], Coef: takeList(numCoefs),
+	}
 	for i := range m.vars {
-		v := &m.vars[i]
-		t.Lo[i], t.Hi[i], t.Obj[i], t.Integer[i] = v.lo, v.hi, v.obj, v.integer
+		variable := &m.vars[i]
+		tables.Lo[i], tables.Hi[i], tables.Obj[i], tables.Integer[i] = variable.lo, variable.hi, variable.obj, variable.integer
 	}
 	for i := range m.rows {
-		t.RowLo[i], t.RowHi[i] = m.rows[i].lo, m.rows[i].hi
+		tables.RowLo[i], tables.RowHi[i] = m.rows[i].lo, m.rows[i].hi
 	}
-	for i, c := range m.coefs {
-		t.CoefRow[i], t.CoefVar[i], t.Coef[i] = c.row, c.col, c.val
+	for i, entry := range m.coefs {
+		tables.CoefRow[i], tables.CoefVar[i], tables.Coef[i] = entry.row, entry.col, entry.val
 	}
-	return t
+	return tables
 }
 
 // Model returns the model of the lists, without names of rows and variables.

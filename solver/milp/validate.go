@@ -79,17 +79,18 @@ func (m *Model) Validate() error {
 	return fmt.Errorf("%w %q: %w", ErrInvalid, m.Name, errors.Join(faults...))
 }
 
-// outOfRange adds a fault for each coefficient that solvers do not accept as it is. Validate calls it if no units help.
+// outOfRange adds a fault for each coefficient that is too large or too small for solvers. Validate calls it if no
+// choice of units for rows and variables (Scaling) brings all coefficients into the range.
 func (m *Model) outOfRange(addFault func(format string, args ...any)) {
-	c := m.Columns()
+	columns := m.Columns()
 	for j := range m.vars {
-		for k := c.Start[j]; k < c.Start[j+1]; k++ {
-			row, col, v := m.RowName(Row(c.Index[k])), m.VarName(Var(j)), c.Value[k]
+		for k := columns.Start[j]; k < columns.Start[j+1]; k++ {
+			rowName, varName, value := m.RowName(Row(columns.Index[k])), m.VarName(Var(j)), columns.Value[k]
 			switch {
-			case math.Abs(v) > maxMagnitude:
-				addFault("row %s, variable %s: coefficient %v, expected a number of at most %g in magnitude", row, col, v, float64(maxMagnitude))
-			case math.Abs(v) < minCoef:
-				addFault("row %s, variable %s: coefficient %v is below %g in magnitude, where solvers take it for zero, and no units of rows and variables mend that", row, col, v, float64(minCoef))
+			case math.Abs(value) > maxMagnitude:
+				addFault("row %s, variable %s: coefficient %v, expected a number of at most %g in magnitude", rowName, varName, value, float64(maxMagnitude))
+			case math.Abs(value) < minCoef:
+				addFault("row %s, variable %s: coefficient %v is below %g in magnitude, where solvers take it for zero, and no units of rows and variables mend that", rowName, varName, value, float64(minCoef))
 			}
 		}
 	}
@@ -111,42 +112,42 @@ func badBounds(lo, hi float64) string {
 }
 
 // ValidateOptions reports a start or basis that does not fit the model, and limits out of range.
-func (m *Model) ValidateOptions(o *Options) error {
+func (m *Model) ValidateOptions(options *Options) error {
 	var faults []error
 	add := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 
 	// Start and basis.
-	if o.Start != nil && len(o.Start) != len(m.vars) {
-		add("start has %d values, the model %d variables", len(o.Start), len(m.vars))
+	if options.Start != nil && len(options.Start) != len(m.vars) {
+		add("start has %d values, the model %d variables", len(options.Start), len(m.vars))
 	}
-	for j, x := range o.Start {
+	for j, x := range options.Start {
 		if math.IsInf(x, 0) {
 			add("start of variable %s is %v", m.VarName(Var(j)), x)
 			break
 		}
 	}
-	if b := o.Basis; b != nil && (len(b.Vars) > len(m.vars) || len(b.Rows) > len(m.rows)) {
-		add("basis of %d variables and %d rows, the model has %d and %d", len(b.Vars), len(b.Rows), len(m.vars), len(m.rows))
+	if basis := options.Basis; basis != nil && (len(basis.Vars) > len(m.vars) || len(basis.Rows) > len(m.rows)) {
+		add("basis of %d variables and %d rows, the model has %d and %d", len(basis.Vars), len(basis.Rows), len(m.vars), len(m.rows))
 	}
 
 	// Gaps and limits.
-	if math.IsNaN(o.Gap) || o.Gap < 0 {
-		add("gap %v, expected a number >= 0", o.Gap)
+	if math.IsNaN(options.Gap) || options.Gap < 0 {
+		add("gap %v, expected a number >= 0", options.Gap)
 	}
-	if math.IsNaN(o.AbsGap) || o.AbsGap < 0 {
-		add("absolute gap %v, expected a number >= 0", o.AbsGap)
+	if math.IsNaN(options.AbsGap) || options.AbsGap < 0 {
+		add("absolute gap %v, expected a number >= 0", options.AbsGap)
 	}
-	if o.MaxNodes < 0 || o.MaxIterations < 0 || o.MaxStall < 0 {
-		add("work limits %d nodes, %d iterations and %d nodes without a better solution, expected numbers >= 0 (0: none)", o.MaxNodes, o.MaxIterations, o.MaxStall)
+	if options.MaxNodes < 0 || options.MaxIterations < 0 || options.MaxStall < 0 {
+		add("work limits %d nodes, %d iterations and %d nodes without a better solution, expected numbers >= 0 (0: none)", options.MaxNodes, options.MaxIterations, options.MaxStall)
 	}
-	if o.TimeLimit < 0 {
-		add("time limit %v, expected >= 0 (0: none)", o.TimeLimit)
+	if options.TimeLimit < 0 {
+		add("time limit %v, expected >= 0 (0: none)", options.TimeLimit)
 	}
-	if o.Seed < 0 {
-		add("seed %d, expected >= 0", o.Seed)
+	if options.Seed < 0 {
+		add("seed %d, expected >= 0", options.Seed)
 	}
-	if math.IsNaN(o.HeuristicEffort) || o.HeuristicEffort > 1 {
-		add("heuristic effort %v, expected at most 1", o.HeuristicEffort)
+	if math.IsNaN(options.HeuristicEffort) || options.HeuristicEffort > 1 {
+		add("heuristic effort %v, expected at most 1", options.HeuristicEffort)
 	}
 	if len(faults) == 0 {
 		return nil

@@ -8,6 +8,7 @@ type Var int
 // variables holds the variables of a model.
 type variables struct{ vars []variable }
 
+// variable is a variable with its bounds (-Inf and Inf without one) and its objective coefficient.
 type variable struct {
 	name        string
 	lo, hi, obj float64
@@ -44,13 +45,13 @@ func (l *variables) NumVars() int { return len(l.vars) }
 
 // NumIntegers returns the number of integer variables.
 func (l *variables) NumIntegers() int {
-	n := 0
+	count := 0
 	for i := range l.vars {
 		if l.vars[i].integer {
-			n++
+			count++
 		}
 	}
-	return n
+	return count
 }
 
 // VarName returns the variable's name.

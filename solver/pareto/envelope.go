@@ -29,14 +29,14 @@ func (e *Envelope) Add(cost, value float64) {
 // At returns the envelope's height at a budget, the largest mean value: on the line between its neighbours, or the last
 // value above the last cost. If even the cheapest point costs more, it returns NaN.
 func (e *Envelope) At(budget float64) float64 {
-	for k := len(e.cost) - 1; k >= 0; k-- {
-		if e.cost[k] > budget {
+	for index := len(e.cost) - 1; index >= 0; index-- {
+		if e.cost[index] > budget {
 			continue
 		}
-		if k == len(e.cost)-1 {
-			return e.value[k]
+		if index == len(e.cost)-1 {
+			return e.value[index]
 		}
-		return e.value[k] + (e.value[k+1]-e.value[k])*(budget-e.cost[k])/(e.cost[k+1]-e.cost[k])
+		return e.value[index] + (e.value[index+1]-e.value[index])*(budget-e.cost[index])/(e.cost[index+1]-e.cost[index])
 	}
 	return math.NaN()
 }

@@ -17,18 +17,18 @@ func Front[V cmp.Ordered](cost []float64, value []V) []int {
 			order = append(order, i)
 		}
 	}
-	slices.SortFunc(order, func(a, b int) int {
-		switch { // written out: it is called a million times
-		case cost[a] < cost[b]:
+	slices.SortFunc(order, func(first, second int) int {
+		switch { // written out, which is faster than cmp.Compare: it is called a million times
+		case cost[first] < cost[second]:
 			return -1
-		case cost[a] > cost[b]:
+		case cost[first] > cost[second]:
 			return 1
-		case value[a] > value[b]:
+		case value[first] > value[second]:
 			return -1
-		case value[a] < value[b]:
+		case value[first] < value[second]:
 			return 1
 		}
-		return a - b
+		return first - second
 	})
 
 	// Keep the points that raise the value.
@@ -46,28 +46,30 @@ func Front[V cmp.Ordered](cost []float64, value []V) []int {
 // of the number of points. It fails only if ctx ends.
 func UndominatedPoints[V cmp.Ordered](ctx context.Context, needs [][]float64, value []V) ([]int, error) {
 	// Sort by rising sum of the needs: only a point before another one can dominate that.
-	order, total := make([]int, len(value)), make([]float64, len(value))
+	order, totalNeeds := make([]int, len(value)), make([]float64, len(value))
 	for i := range order {
 		order[i] = i
-		for _, n := range needs[i] {
-			total[i] += n
+		for _, need := range needs[i] {
+			totalNeeds[i] += need
 		}
 	}
-	slices.SortFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(total[a], total[b]), cmp.Compare(value[b], value[a]), cmp.Compare(a, b))
+	slices.SortFunc(order, func(first, second int) int {
+		return cmp.Or(cmp.Compare(totalNeeds[first], totalNeeds[second]), cmp.Compare(value[second], value[first]), cmp.Compare(first, second))
 	})
+
+	// Keep each point that none of those kept before dominates.
 	var undominated []int
 next:
-	for n, i := range order {
-		if n%contextCheckInterval == 0 && ctx.Err() != nil {
+	for checkedPoints, point := range order {
+		if checkedPoints%contextCheckInterval == 0 && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 		for previous := len(undominated) - 1; previous >= 0; previous-- { // the nearest points are the likeliest to dominate
-			if k := undominated[previous]; value[k] >= value[i] && AllAtMost(needs[k], needs[i]) {
+			if other := undominated[previous]; value[other] >= value[point] && AllAtMost(needs[other], needs[point]) {
 				continue next
 			}
 		}
-		undominated = append(undominated, i)
+		undominated = append(undominated, point)
 	}
 	slices.Sort(undominated)
 	return undominated, nil
@@ -76,10 +78,10 @@ next:
 // contextCheckInterval is the number of points after which UndominatedPoints checks its context.
 const contextCheckInterval = 256
 
-// AllAtMost reports whether every need in a is at most that in b.
-func AllAtMost[T cmp.Ordered](a, b []T) bool {
-	for m := range a {
-		if a[m] > b[m] {
+// AllAtMost reports whether every element of a list is at most the one with the same index in limits, which is as long.
+func AllAtMost[T cmp.Ordered](list, limits []T) bool {
+	for i := range list {
+		if list[i] > limits[i] {
 			return false
 		}
 	}

@@ -29,5 +29,8 @@ type remoteError struct {
 	fault bool
 }
 
-func (e *remoteError) Error() string        { return e.text }
+// Error returns the text of the error.
+func (e *remoteError) Error() string { return e.text }
+
+// Is reports whether target is milp.ErrFault and the error wraps it in the process.
 func (e *remoteError) Is(target error) bool { return e.fault && target == milp.ErrFault }

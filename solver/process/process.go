@@ -36,8 +36,8 @@ func (s *Solver) Version() string { return s.Name }
 // Solve implements milp.Solver: it has a model solved by another process, which it starts if none runs, and calls the
 // options' callbacks here. A process that was told to stop is ended, because it solves nothing else. If the process
 // breaks off, the error wraps milp.ErrFault; the next solve then starts another one.
-func (s *Solver) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*milp.Solution, error) {
-	if err := m.Validate(); err != nil {
+func (s *Solver) Solve(ctx context.Context, model *milp.Model, options milp.Options) (*milp.Solution, error) {
+	if err := model.Validate(); err != nil {
 		return nil, err
 	}
 	if ctx.Err() != nil {
@@ -64,24 +64,24 @@ func (s *Solver) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*mil
 	}()
 
 	// Solve.
-	r, wasStopped, err := s.process.solve(ctx, m, &o)
+	report, wasStopped, err := s.process.solve(ctx, model, &options)
 	switch {
 	case err != nil && wasStopped:
 		return milp.NewSolution(milp.Interrupted), nil
 	case err != nil:
-		return nil, fmt.Errorf("model %q: %w: its process ended: %s", m.Name, milp.ErrFault, s.endProcess())
+		return nil, fmt.Errorf("model %q: %w: its process ended: %s", model.Name, milp.ErrFault, s.endProcess())
 	}
 	keepProcess = !wasStopped
-	if r.Solution == nil {
-		return nil, &remoteError{r.Error, r.Fault}
+	if report.Solution == nil {
+		return nil, &remoteError{report.Error, report.Fault}
 	}
-	if r.Solution.Rounded && r.Solution.X == nil { // gob does not send empty slices
-		r.Solution.X = []float64{}
+	if report.Solution.Rounded && report.Solution.X == nil { // gob does not send empty slices
+		report.Solution.X = []float64{}
 	}
-	return r.Solution, nil
+	return report.Solution, nil
 }
 
-// Close ends the process.
+// Close ends the process of the solver, if one runs. A later Solve starts another one.
 func (s *Solver) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +144,7 @@ func startProcess(cmd *exec.Cmd) (*solverProcess, error) {
 // solve sends a model to the process and calls the options' callbacks until the last report, which it returns. If ctx
 // ends, it tells the process to stop, and kills it after stopTimeout; wasStopped reports that. The process then solves
 // nothing else. It returns an error if the process ends before its last report.
-func (c *solverProcess) solve(ctx context.Context, m *milp.Model, o *milp.Options) (r *solveReport, wasStopped bool, err error) {
+func (c *solverProcess) solve(ctx context.Context, model *milp.Model, options *milp.Options) (report *solveReport, wasStopped bool, err error) {
 	ended := make(chan struct{})
 	defer close(ended)
 
@@ -159,22 +159,22 @@ func (c *solverProcess) solve(ctx context.Context, m *milp.Model, o *milp.Option
 	})
 
 	// Send the order, and read reports up to the one with the solution.
-	err = c.orders.Encode(&solveOrder{m.Tables(), *o, o.Incumbent != nil, o.Progress != nil})
+	err = c.orders.Encode(&solveOrder{model.Tables(), *options, options.Incumbent != nil, options.Progress != nil})
 	for err == nil {
-		r = &solveReport{}
-		if err = c.reports.Decode(r); err != nil {
+		report = &solveReport{}
+		if err = c.reports.Decode(report); err != nil {
 			break
 		}
-		cputime.Add(r.CPU)
-		if r.Incumbent == nil && r.Progress == nil {
+		cputime.Add(report.CPU)
+		if report.Incumbent == nil && report.Progress == nil {
 			break
 		}
-		if r.Incumbent != nil {
-			o.Incumbent(*r.Incumbent)
+		if report.Incumbent != nil {
+			options.Incumbent(*report.Incumbent)
 		} else {
-			o.Progress(*r.Progress)
+			options.Progress(*report.Progress)
 		}
 	}
 	wasStopped = !cancelStop() // cancelStop returns true if ctx has not ended so far
-	return r, wasStopped, err
+	return report, wasStopped, err
 }

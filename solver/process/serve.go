@@ -25,16 +25,16 @@ func Serve(solver milp.Solver, orders, stops io.Reader, reports io.Writer) error
 			stop()
 		}
 	}()
-	s := &server{solver: solver, reports: gob.NewEncoder(reports)}
+	server := &server{solver: solver, reports: gob.NewEncoder(reports)}
 	orderDecoder := gob.NewDecoder(orders)
 	for {
-		var o solveOrder
-		if err := orderDecoder.Decode(&o); errors.Is(err, io.EOF) {
+		var order solveOrder
+		if err := orderDecoder.Decode(&order); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return err
 		}
-		if err := s.solve(ctx, &o); err != nil {
+		if err := server.solve(ctx, &order); err != nil {
 			return err
 		}
 	}
@@ -48,27 +48,27 @@ type server struct {
 }
 
 // send sends a report with the CPU time since the last one.
-func (s *server) send(r *solveReport) error {
+func (s *server) send(report *solveReport) error {
 	cpuUsed := cputime.Used()
-	r.CPU, s.reportedCPU = cpuUsed-s.reportedCPU, cpuUsed
-	return s.reports.Encode(r)
+	report.CPU, s.reportedCPU = cpuUsed-s.reportedCPU, cpuUsed
+	return s.reports.Encode(report)
 }
 
 // solve solves the model of an order, and sends reports: one for each improved solution and each progress that the
 // caller wants, and a last one with the solution or the error. It returns an error if the last one could not be sent.
-func (s *server) solve(ctx context.Context, o *solveOrder) error {
-	if o.Incumbent {
-		o.Options.Incumbent = func(in milp.Incumbent) { _ = s.send(&solveReport{Incumbent: &in}) } // the last report says so, too
+func (s *server) solve(ctx context.Context, order *solveOrder) error {
+	if order.Incumbent {
+		order.Options.Incumbent = func(in milp.Incumbent) { _ = s.send(&solveReport{Incumbent: &in}) } // the last report says so, too
 	}
-	if o.Progress {
-		o.Options.Progress = func(p milp.Progress) { _ = s.send(&solveReport{Progress: &p}) }
+	if order.Progress {
+		order.Options.Progress = func(p milp.Progress) { _ = s.send(&solveReport{Progress: &p}) }
 	}
-	r := &solveReport{}
-	sol, err := s.solver.Solve(ctx, o.Model.Model(), o.Options)
+	report := &solveReport{}
+	solution, err := s.solver.Solve(ctx, order.Model.Model(), order.Options)
 	if err != nil {
-		r.Error, r.Fault = err.Error(), errors.Is(err, milp.ErrFault)
+		report.Error, report.Fault = err.Error(), errors.Is(err, milp.ErrFault)
 	} else {
-		r.Solution = sol
+		report.Solution = solution
 	}
-	return s.send(r)
+	return s.send(report)
 }

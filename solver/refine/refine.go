@@ -15,43 +15,45 @@ type Tuple struct {
 // RefineColours refines a colouring of nodes and of tuples of them (Weisfeiler and Leman) until no class splits any
 // more, and returns the classes. Two nodes stay in a class if they have the same colour and occur in tuples of the same
 // classes, at the same positions, equally often. Classes are numbered from 0 in the order of their first node, or tuple.
-// ofNodes and ofTuples are the classes by index. In each round the name of a class says all by which its members are
-// alike; nodes of the same name stay together.
-func RefineColours(colours []int, tuples []Tuple) (ofNodes, ofTuples []int) {
-	// The tuples and positions in which each node occurs.
+// The results have the classes by node and by tuple. In each round the name of a class is a text of everything in which
+// its members are alike; nodes with the same name stay together.
+func RefineColours(colours []int, tuples []Tuple) (nodeClasses, tupleClasses []int) {
+	// List the tuples and positions in which each node occurs.
 	positionsOf := make([][]tuplePosition, len(colours))
-	for i, t := range tuples {
-		for position, n := range t.Nodes {
-			positionsOf[n] = append(positionsOf[n], tuplePosition{i, position})
+	for tupleIndex, tuple := range tuples {
+		for position, node := range tuple.Nodes {
+			positionsOf[node] = append(positionsOf[node], tuplePosition{tupleIndex, position})
 		}
 	}
-	ofTuples = make([]int, len(tuples))
-	previousCount := -1 // classes of nodes after the round before
+	tupleClasses = make([]int, len(tuples))
+	previousCount := -1 // number of classes of nodes after the round before
 	for {
-		// The class of a tuple: its label and the classes of its nodes.
+		// Name the class of a tuple by its label and the classes of its nodes.
 		tupleNames, nodeNames := nameNumbers{}, nameNumbers{}
-		for i, t := range tuples {
-			name := fmt.Sprint(t.Label)
-			for _, n := range t.Nodes {
-				name += fmt.Sprint(" ", colours[n])
+		for tupleIndex, tuple := range tuples {
+			name := fmt.Sprint(tuple.Label)
+			for _, node := range tuple.Nodes {
+				name += fmt.Sprint(" ", colours[node])
 			}
-			ofTuples[i] = tupleNames.numberOf(name)
+			tupleClasses[tupleIndex] = tupleNames.numberOf(name)
 		}
 
-		// The class of a node: its old class and the classes of its tuples.
-		ofNodes = make([]int, len(colours))
-		for n := range colours {
+		// Name the class of a node by its old class, and by the classes of its tuples with its positions in them.
+		nodeClasses = make([]int, len(colours))
+		for node := range colours {
 			var positions []string
-			for _, place := range positionsOf[n] {
-				positions = append(positions, fmt.Sprint(ofTuples[place.tuple], "/", place.position))
+			for _, place := range positionsOf[node] {
+				positions = append(positions, fmt.Sprint(tupleClasses[place.tuple], "/", place.position))
 			}
 			slices.Sort(positions)
-			ofNodes[n] = nodeNames.numberOf(fmt.Sprint(colours[n], ":", strings.Join(positions, " ")))
+			nodeClasses[node] = nodeNames.numberOf(fmt.Sprint(colours[node], ":", strings.Join(positions, " ")))
 		}
+
+		// Refine further only if a class has split.
 		if len(nodeNames) == previousCount {
-			return ofNodes, ofTuples
+			return nodeClasses, tupleClasses
 		}
-		colours, previousCount = ofNodes, len(nodeNames)
+		colours, previousCount = nodeClasses, len(nodeNames)
 	}
 }
 

@@ -13,21 +13,23 @@ type Chance struct{ Level, CommonSD float64 }
 func (c Chance) Z() float64 { return Normal{0, 1}.Quantile(c.Level) }
 
 // Tangent returns the coefficients of a linear row in the mean and the variance of X, for a linear program. The row
-// implies the constraint P(X <= limit) >= Level and touches it at variance v0:
+// implies the constraint P(X <= limit) >= Level and touches it at the variance touchVariance:
 //
 //	perMean*mean + perVariance*variance + constant <= limit
 //
 // The root of the variance is concave, so its tangent lies above it. The common factor is added to the root and
-// not inside it, which is conservative, too. The level must be at least one half, and v0 above 0.
-func (c Chance) Tangent(v0 float64) (perMean, perVariance, constant float64, err error) {
+// not inside it, which is conservative, too. The level must be at least one half, and touchVariance above 0; else it
+// returns an error.
+func (c Chance) Tangent(touchVariance float64) (perMean, perVariance, constant float64, err error) {
 	z := c.Z()
-	if !(z >= 0) || math.IsInf(z, 1) {
+	if !(z >= 0) || math.IsInf(z, 1) { // also NaN
 		return 0, 0, 0, fmt.Errorf("a chance constraint as a row: found level %g, expected 0.5 to less than 1", c.Level)
 	}
-	if !(v0 > 0) || math.IsInf(v0, 1) {
-		return 0, 0, 0, fmt.Errorf("a chance constraint as a row: found the variance %g to touch at, expected more than 0", v0)
+	if !(touchVariance > 0) || math.IsInf(touchVariance, 1) {
+		return 0, 0, 0, fmt.Errorf("a chance constraint as a row: found the variance %g to touch at, expected more than 0", touchVariance)
 	}
-	// The bound is mean + z*commonSD*mean + z*sqrt(variance), and sqrt(v) <= root/2 + v/(2*root).
-	root := math.Sqrt(v0)
+
+	// The bound is mean + z*CommonSD*mean + z*sqrt(variance), and sqrt(variance) <= root/2 + variance/(2*root).
+	root := math.Sqrt(touchVariance)
 	return 1 + z*c.CommonSD, z / (2 * root), z * root / 2, nil
 }

@@ -3,8 +3,8 @@ package stoch
 import "math"
 
 const (
-	phiLimit        = 6.0
-	phiCellsPerUnit = 128 // per unit
+	phiLimit        = 6.0 // the table reaches from -phiLimit to phiLimit
+	phiCellsPerUnit = 128 // entries of the table per standard deviation
 )
 
 // phiTable holds the normal distribution function at multiples of 1/phiCellsPerUnit.
@@ -25,8 +25,8 @@ func Phi(z float64) float64 {
 	if z >= phiLimit {
 		return 1
 	}
-	x := (z + phiLimit) * phiCellsPerUnit
-	i := int(x)
-	lo := phiTable[i]
-	return lo + (x-float64(i))*(phiTable[i+1]-lo)
+	position := (z + phiLimit) * phiCellsPerUnit // in the table, with a fraction
+	cell := int(position)
+	valueBelow := phiTable[cell]
+	return valueBelow + (position-float64(cell))*(phiTable[cell+1]-valueBelow)
 }

@@ -11,31 +11,32 @@ type Scenarios struct {
 // minFactor keeps times above 0.
 const minFactor = 0.05
 
-// SampleScenarios draws n scenarios: in each a factor with mean 1 for all work of each queue, and one for the work of
+// SampleScenarios draws `count` scenarios: in each a factor with mean 1 for all work of each queue, and one for the work of
 // each group of requests. The factors of all queues have the standard deviation commonSD, those of a group that of
 // groupSDs; no factor is below minFactor. Every factor is stratified over the scenarios, so that few scenarios have the
 // right spread.
-func SampleScenarios(rng *rand.Rand, n, queues int, commonSD float64, groupSDs []float64) *Scenarios {
-	s := &Scenarios{QueueFactors: make([][]float64, n), GroupFactors: make([][]float64, n)}
-	for i := range n {
-		s.QueueFactors[i], s.GroupFactors[i] = make([]float64, queues), make([]float64, len(groupSDs))
+func SampleScenarios(rng *rand.Rand, count, queues int, commonSD float64, groupSDs []float64) *Scenarios {
+	scenarios := &Scenarios{QueueFactors: make([][]float64, count), GroupFactors: make([][]float64, count)}
+	for scenario := range count {
+		scenarios.QueueFactors[scenario], scenarios.GroupFactors[scenario] = make([]float64, queues), make([]float64, len(groupSDs))
 	}
 
-	// fill draws column j of a list of factors: one standard normal value for each scenario, which sd scales.
-	column := make([]float64, n)
-	fill := func(factors [][]float64, j int, sd float64) {
-		stratifiedNormals(rng, column)
-		for i, z := range column {
-			factors[i][j] = max(1+sd*z, minFactor)
+	// drawColumn draws the factors of one queue or group, by its index in factors[scenario]: a standard normal value for each
+	// scenario, scaled by the standard deviation.
+	normals := make([]float64, count)
+	drawColumn := func(factors [][]float64, index int, standardDeviation float64) {
+		stratifiedNormals(rng, normals)
+		for scenario, normal := range normals {
+			factors[scenario][index] = max(1+standardDeviation*normal, minFactor)
 		}
 	}
-	for q := range queues {
-		fill(s.QueueFactors, q, commonSD)
+	for queue := range queues {
+		drawColumn(scenarios.QueueFactors, queue, commonSD)
 	}
-	for g, sd := range groupSDs {
-		fill(s.GroupFactors, g, sd)
+	for group, groupSD := range groupSDs {
+		drawColumn(scenarios.GroupFactors, group, groupSD)
 	}
-	return s
+	return scenarios
 }
 
 // stratifiedNormals fills a slice with standard normal values in random order, one from each of as many equally likely

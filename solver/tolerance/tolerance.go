@@ -18,8 +18,8 @@ type Values struct {
 // IndependentValues describes at least two values that are independent of each other.
 func IndependentValues(list []float64) Values {
 	mean, deviation := stat.MeanStdDev(list, nil)
-	n := float64(len(list))
-	return Values{mean, deviation, n, n}
+	count := float64(len(list))
+	return Values{mean, deviation, count, count}
 }
 
 // Limits for correlated values: the largest correlation that is assumed, and the least effective number.
@@ -38,29 +38,29 @@ const (
 // (2+3r)/biasCount. That is on the safe side if biasCount is the length of a run, since a larger correlation gives a
 // larger deviation. With the number of all values as biasCount the correlation may stay too small.
 func CorrelatedValues(list []float64, run, biasCount int) Values {
-	v := Values{Mean: stat.Mean(list, nil), N: float64(len(list)), EffectiveN: float64(len(list))}
+	values := Values{Mean: stat.Mean(list, nil), N: float64(len(list)), EffectiveN: float64(len(list))}
 
 	// Estimate the correlation of neighbours, the mean product over the mean square, and correct it for its bias.
 	squares, products, pairs := 0.0, 0.0, 0.0
-	for i, x := range list {
-		squares += (x - v.Mean) * (x - v.Mean)
+	for i, value := range list {
+		squares += (value - values.Mean) * (value - values.Mean)
 		if i%run > 0 {
-			products += (x - v.Mean) * (list[i-1] - v.Mean)
+			products += (value - values.Mean) * (list[i-1] - values.Mean)
 			pairs++
 		}
 	}
 	if squares == 0 {
-		return v
+		return values
 	}
-	r := products / squares * v.N / pairs
-	r = min(max(0, r+(2+3*r)/float64(biasCount)), maxCorrelation)
+	correlation := products / squares * values.N / pairs
+	correlation = min(max(0, correlation+(2+3*correlation)/float64(biasCount)), maxCorrelation)
 
 	// Estimate the variance of a value from the squares, which are expected to sum to its (N - inflation)-fold, and inflate it.
-	inflation := (1 + r) / (1 - r)
-	variance := squares / max(v.N-inflation, 1)
-	v.Deviation = math.Sqrt(variance * inflation)
-	v.EffectiveN = max(v.N/inflation, minEffectiveN)
-	return v
+	inflation := (1 + correlation) / (1 - correlation)
+	variance := squares / max(values.N-inflation, 1)
+	values.Deviation = math.Sqrt(variance * inflation)
+	values.EffectiveN = max(values.N/inflation, minEffectiveN)
+	return values
 }
 
 // ScaleCount returns the description of `factor` times as many values like these.
