@@ -11,7 +11,6 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/instrument"
 	"inferplan/bench/served"
-	"inferplan/bench/table"
 )
 
 // attack holds the flags and the program under attack, whose folder is for scratch.
@@ -50,7 +49,7 @@ func newInstrument() *instrument.Instrument {
 		{"agents", "Hostile peers and servers of models", a.agents},
 		{"soak", "A long run under watch", a.soaking},
 	} {
-		i.Parts = append(i.Parts, instrument.Part{Name: p.name, Title: p.title, OnRequest: p.name == "soak", Measure: func(r *instrument.Run, _ *table.Table) error { return p.measure(r) }})
+		i.Parts = append(i.Parts, instrument.Part{Name: p.name, Title: p.title, OnRequest: p.name == "soak", Measure: func(r *instrument.Run, _ *instrument.Table) error { return p.measure(r) }})
 	}
 	i.Flags = func(f *flag.FlagSet) {
 		f.StringVar(&a.Path, "plan", "bin/plan", "program to attack")
@@ -73,20 +72,20 @@ func newInstrument() *instrument.Instrument {
 // source is who asks for what is measured here.
 const source = "operations: no cheap client, hung worker or bad file takes the service down"
 
-// state states a figure. The note is a format with its arguments.
-func state(r *instrument.Run, claim, asked string, measured float64, unit string, holds bool, note string, args ...any) {
-	r.Figure(figures.Figure{Claim: claim, Source: source, Asked: asked,
+// state states a figure and returns it. The note is a format with its arguments.
+func state(r *instrument.Run, claim, asked string, measured float64, unit string, holds bool, note string, args ...any) *figures.Figure {
+	return r.Figure(figures.Figure{Claim: claim, Source: source, Asked: asked,
 		Measured: math.Round(1000*measured) / 1000, Unit: unit, Holds: figures.If(holds), Note: fmt.Sprintf(note, args...)})
 }
 
 // atMost states a figure that may not be above a limit.
-func atMost(r *instrument.Run, claim string, limit, measured float64, unit, note string, args ...any) {
-	state(r, claim, fmt.Sprintf("at most %g", limit), measured, unit, measured <= limit, note, args...)
+func atMost(r *instrument.Run, claim string, limit, measured float64, unit, note string, args ...any) *figures.Figure {
+	return state(r, claim, fmt.Sprintf("at most %g", limit), measured, unit, measured <= limit, note, args...)
 }
 
 // none states how many of several were wrong, where none may be.
-func none(r *instrument.Run, claim string, wrong, all int, note string, args ...any) {
-	state(r, claim, "none", float64(wrong), fmt.Sprintf("of %d", all), wrong == 0, note, args...)
+func none(r *instrument.Run, claim string, wrong, all int, note string, args ...any) *figures.Figure {
+	return state(r, claim, "none", float64(wrong), fmt.Sprintf("of %d", all), wrong == 0, note, args...)
 }
 
 // count returns a share of n, at least 20.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -245,16 +244,13 @@ func (c *corpus) state(r *instrument.Run, claim string) {
 		wrong += n
 	}
 	fmt.Fprintf(r.Log, "%s: exit codes %v, the dearest plan %s\n", claim, c.codes, c.cpuOf)
-	list := []figures.Figure{
-		instrument.Limited(claim+": panics, exit codes 5, over 5 s of CPU (20 s where it solves) or 1 GiB", source, "at most", 0, fmt.Sprintf("of %d", c.tries), []float64{float64(wrong)}),
-		instrument.Limited(claim+": CPU of the longest run, of what its verb may take", source, "at most", 1, "", []float64{math.Round(1000*c.share) / 1000}),
+	stated := []*figures.Figure{
+		none(r, claim+": panics, exit codes 5, over 5 s of CPU (20 s where it solves) or 1 GiB", wrong, c.tries, "%v", c.faults),
+		atMost(r, claim+": CPU of the longest run, of what its verb may take", 1, c.share, "", "%.3f s at most; most memory %d MiB", c.cpu.Seconds(), c.memory),
 	}
-	list[0].Asked, list[0].Note = "none", c.faults.String()
-	list[1].Note = fmt.Sprintf("%.3f s at most; most memory %d MiB", c.cpu.Seconds(), c.memory)
-	for _, f := range list {
-		if wrong > 0 && wrong == c.faults[tookLong] {
+	if wrong > 0 && wrong == c.faults[tookLong] {
+		for _, f := range stated {
 			f.Holds = figures.Partly
 		}
-		r.Figure(f)
 	}
 }

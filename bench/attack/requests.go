@@ -165,9 +165,7 @@ func (t *fates) try(s *server, w wire, address string, raw []byte) (failed strin
 // state states the figures of a corpus.
 func (t *fates) state(r *instrument.Run, where string, panics int, peak float64) {
 	fmt.Fprintf(r.Log, "%s: %v; longest %v\n", where, t.answers, t.longest.Round(time.Millisecond))
-	wrong := panics + t.failures + t.slow
-	f := instrument.Limited("mutants of requests over "+where+": panics, 5xx and answers after 2 s", source, "at most", 0, fmt.Sprintf("of %d", t.tries), []float64{float64(wrong)})
-	f.Asked = "none"
+	f := none(r, "mutants of requests over "+where+": panics, 5xx and answers after 2 s", panics+t.failures+t.slow, t.tries, "")
 	if n := t.answers[byLibrary]; n > 0 {
 		f.Note = fmt.Sprintf("to %d frames and headers that are no gRPC the library answers INTERNAL, as gRPC's status codes have it", n)
 		if f.Holds == figures.Yes {
@@ -177,7 +175,6 @@ func (t *fates) state(r *instrument.Run, where string, panics int, peak float64)
 	if n := t.answers["501"] + t.answers["505"]; n > 0 {
 		f.Note = fmt.Sprintf("501 and 505 (%d) aside: HTTP's words for a transfer coding or version that there is not (RFC 9110)", n)
 	}
-	r.Figure(f)
 	atMost(r, "CPU of the dearest mutant over "+where+", of 40 ns a byte and 1 ms", 1, t.worst, "",
 		"%d bytes, %v; with 64 KiB or more at most %.1f ns a byte", t.worstSize, t.worstCPU.Round(10*time.Microsecond), t.steepest)
 	state(r, "peak memory of the server under mutants over "+where, "at most 1 GiB", peak, "MiB", peak <= serverMemory, "")

@@ -12,7 +12,6 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/instrument"
 	"inferplan/bench/served"
-	"inferplan/bench/table"
 	"inferplan/executor"
 	"inferplan/formats"
 	"inferplan/formats/report"
@@ -40,7 +39,7 @@ func (b *bench) shedding() (*formats.Plan, float64) {
 }
 
 // overload serves a plan above its largest rate, and then below it.
-func (b *bench) overload(r *instrument.Run, t *table.Table) error {
+func (b *bench) overload(r *instrument.Run, t *instrument.Table) error {
 	plan, peak := b.shedding()
 	rates := append(slices.Repeat([]float64{overloadBy * peak}, overloadLong), slices.Repeat([]float64{peak / 2}, overloadRest)...)
 	x, err := b.family.serve(r.Ctx, plan, poisson(rates, b.seed), b.seed)
@@ -80,7 +79,7 @@ func (b *bench) overload(r *instrument.Run, t *table.Table) error {
 
 // drift serves samples like those planned on, and then the harder half alone, until the
 // alarm is raised.
-func (b *bench) drift(r *instrument.Run, t *table.Table) error {
+func (b *bench) drift(r *instrument.Run, t *instrument.Table) error {
 	plan, peak := b.shedding()
 	x, err := b.family.open(r.Ctx, plan)
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/formats"
 	"inferplan/formats/report"
 )
@@ -29,7 +28,7 @@ func (b *bench) each(seconds int, do func(peak float64, plan *formats.Plan, t *t
 }
 
 // runs serves every plan on every trace, and the plan for the largest rate on the spike, and simulates each run twice.
-func (b *bench) runs(r *instrument.Run, t *table.Table) error {
+func (b *bench) runs(r *instrument.Run, t *instrument.Table) error {
 	within, replayedNear, forecastNear := 0, 0, 0
 	measure := func(peak float64, plan *formats.Plan, tr *trace, moments []time.Duration, seed uint64) error {
 		x, err := b.family.serve(r.Ctx, plan, moments, seed)
@@ -124,7 +123,7 @@ func clustered(sum, count map[int]float64) float64 {
 }
 
 // pairs serves the same requests with gears and with the cheapest model that is as accurate.
-func (b *bench) pairs(r *instrument.Run, t *table.Table) error {
+func (b *bench) pairs(r *instrument.Run, t *instrument.Table) error {
 	var logs, differences []float64
 	err := b.each(b.seconds/3, func(peak float64, plan *formats.Plan, tr *trace, moments []time.Duration, seed uint64) error {
 		gears, err := b.family.serve(r.Ctx, plan, moments, seed)

@@ -6,13 +6,12 @@ import (
 
 	"inferplan/bench/figures"
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/policy/predict"
 	"inferplan/testkit/workflows"
 )
 
 // measureAccuracy learns from requests in order and predicts each before it learns from it.
-func (b *bench) measureAccuracy(r *instrument.Run, t *table.Table) error {
+func (b *bench) measureAccuracy(r *instrument.Run, t *instrument.Table) error {
 	t.Columns = []string{"application", "next token", "whole request"}
 	for m, name := range workflows.Names {
 		next, whole := accuracy(int32(m), 20_000)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 )
 
 // column is a policy by what it knows when a server starts.
@@ -57,7 +56,7 @@ func (b *bench) measureCosts(r *instrument.Run, scenes []*scene, c column) (cost
 }
 
 // addCosts adds a row of costs for each scene, and returns the sums by column.
-func (b *bench) addCosts(r *instrument.Run, t *table.Table, scenes []*scene, columns []column) ([]float64, error) {
+func (b *bench) addCosts(r *instrument.Run, t *instrument.Table, scenes []*scene, columns []column) ([]float64, error) {
 	t.Columns = []string{"scene (u1)"}
 	rows, sums := make([][]any, len(scenes)), make([]float64, len(columns))
 	for k, c := range columns {
@@ -81,7 +80,7 @@ func (b *bench) addCosts(r *instrument.Run, t *table.Table, scenes []*scene, col
 }
 
 // measurePrior compares what loads cost, by what a server knows when it starts: on fleets from their first minute on, and when they have run for a while.
-func (b *bench) measurePrior(r *instrument.Run, t *table.Table) error {
+func (b *bench) measurePrior(r *instrument.Run, t *instrument.Table) error {
 	for _, fleet := range []struct {
 		where  string
 		scenes []*scene
@@ -105,7 +104,7 @@ func (b *bench) measurePrior(r *instrument.Run, t *table.Table) error {
 }
 
 // measureMemory compares what loads cost over the memory of devices.
-func (b *bench) measureMemory(r *instrument.Run, t *table.Table) error {
+func (b *bench) measureMemory(r *instrument.Run, t *instrument.Table) error {
 	for _, gigabytes := range []float64{20, 24, 32, 40, 56, 80} {
 		sums, err := b.addCosts(r, t, []*scene{sceneOf(-1, 3, 8, gigabytes)}, []column{{name: "dyorc", policy: "dyorc"}, {name: "greedy", policy: "greedy"}})
 		if err != nil {

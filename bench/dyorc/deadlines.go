@@ -9,7 +9,6 @@ import (
 	"gonum.org/v1/gonum/stat"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 )
 
 // load has the rates at which deadlines are compared: .7 of the device time of batches of one, and .7 of what batches make of it.
@@ -54,16 +53,16 @@ func (b *bench) leastScale(ctx context.Context, r *instrument.Run, sc scene, pol
 	return least, nil
 }
 
-func (b *bench) measureDeadlines(r *instrument.Run, t *table.Table) error {
+func (b *bench) measureDeadlines(r *instrument.Run, t *instrument.Table) error {
 	return b.measureScales(r, t, load{"load .7", [4]float64{9.2, 7.5, 2.9, 5.9}, 25, 5})
 }
 
-func (b *bench) measureBatched(r *instrument.Run, t *table.Table) error {
+func (b *bench) measureBatched(r *instrument.Run, t *instrument.Table) error {
 	return b.measureScales(r, t, load{"batched load .7", [4]float64{20.6, 100, 37, 36.8}, 0, 0})
 }
 
 // measureScales compares the least scales of all workloads at a load.
-func (b *bench) measureScales(r *instrument.Run, t *table.Table, l load) error {
+func (b *bench) measureScales(r *instrument.Run, t *instrument.Table, l load) error {
 	t.Columns = append([]string{"scene"}, scaled...)
 	least := math.Inf(1)
 	var ratios [][]float64 // ours over the better of per-call EDF on greedy and on static, by workload and seed
@@ -108,7 +107,7 @@ func (b *bench) measureScales(r *instrument.Run, t *table.Table, l load) error {
 var giving = []string{"greedy", "greedy-edf", "greedy-hopeless", "greedy-drop", "dyorc", "dyorc-hopeless", "dyorc-drop"}
 
 // measureGoodput counts requests in time where not all can be.
-func (b *bench) measureGoodput(r *instrument.Run, t *table.Table) error {
+func (b *bench) measureGoodput(r *instrument.Run, t *instrument.Table) error {
 	scenes := scenesOf([]row{{0, []float64{24, 30}}, {1, []float64{30}}, {2, []float64{20}}, {-1, []float64{24, 36}}}, 32, 40)
 	for _, sc := range scenes {
 		sc.Scale = 2.5

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 )
 
 const paper = "DyOrc (SoCC '25)"
@@ -15,7 +14,7 @@ const paper = "DyOrc (SoCC '25)"
 var compared = []string{"greedy", "reactive", "static", "dyorc-early", "dyorc"}
 
 // addLatencies adds the rows of scenes under policies.
-func addLatencies(t *table.Table, scenes []*scene, g grid, policies []string) {
+func addLatencies(t *instrument.Table, scenes []*scene, g grid, policies []string) {
 	t.Columns = append([]string{"scene (u1)", "bound"}, policies...)
 	for s, sc := range scenes {
 		row := []any{fmt.Sprintf("%s (%.2f)", sc.Name, meanOf(g[s][0], func(o *outcome) float64 { return o.Offered })),
@@ -55,13 +54,11 @@ func (b *bench) stateBelow(r *instrument.Run, claim, source string, least float6
 		percents[i] = 100 * (1 - math.Exp(log/float64(len(ratios))))
 	}
 	mean, interval := instrument.Mean(percents)
-	f := instrument.Limited(claim+b.suffix, source, "at least", least, "%", []float64{mean})
-	f.Interval = interval
-	r.Figure(f)
+	r.AtLeast(claim+b.suffix, source, least, "%", mean).Interval = interval
 }
 
 // stateWorstP99 states how our p99 stands against the better of greedy and static, in the worst row, and notes all rows.
-func (b *bench) stateWorstP99(r *instrument.Run, t *table.Table, claim string, scenes []*scene, ratios [][]float64) {
+func (b *bench) stateWorstP99(r *instrument.Run, t *instrument.Table, claim string, scenes []*scene, ratios [][]float64) {
 	worst, ofWorst := math.Inf(-1), (*[2]float64)(nil)
 	for s, row := range ratios {
 		var above []float64 // %
@@ -74,9 +71,7 @@ func (b *bench) stateWorstP99(r *instrument.Run, t *table.Table, claim string, s
 			worst, ofWorst = mean, interval
 		}
 	}
-	f := instrument.Limited(claim+b.suffix, "own headline", "at most", 5, "%", []float64{worst})
-	f.Interval = ofWorst
-	r.Figure(f)
+	r.AtMost(claim+b.suffix, "own headline", 5, "%", worst).Interval = ofWorst
 }
 
 // ends writes the ends of an interval; nothing if there is none.
@@ -88,7 +83,7 @@ func ends(format string, interval *[2]float64) string {
 }
 
 // measureAmple compares latencies where devices are many.
-func (b *bench) measureAmple(r *instrument.Run, t *table.Table) error {
+func (b *bench) measureAmple(r *instrument.Run, t *instrument.Table) error {
 	scenes := scenesOf(ample, 32, 40)
 	g, err := b.measureGrid(r, scenes, compared, false)
 	if err != nil {
@@ -109,7 +104,7 @@ func (b *bench) measureAmple(r *instrument.Run, t *table.Table) error {
 }
 
 // measureScarce compares latencies where devices and memory are few.
-func (b *bench) measureScarce(r *instrument.Run, t *table.Table) error {
+func (b *bench) measureScarce(r *instrument.Run, t *instrument.Table) error {
 	scenes := scenesOf(scarce, 8, 24)
 	g, err := b.measureGrid(r, scenes, compared, false)
 	if err != nil {
@@ -121,7 +116,7 @@ func (b *bench) measureScarce(r *instrument.Run, t *table.Table) error {
 }
 
 // measureShift shows two hours, in the middle of which one application doubles and the others halve.
-func (b *bench) measureShift(r *instrument.Run, t *table.Table) error {
+func (b *bench) measureShift(r *instrument.Run, t *instrument.Table) error {
 	scenes := []*scene{sceneOf(-1, 12, 32, 40), sceneOf(-1, 24, 32, 40), sceneOf(-1, 3, 8, 24)}
 	for _, sc := range scenes {
 		sc.Rates.shift, sc.Minutes = true, minutes
@@ -144,7 +139,7 @@ func (b *bench) measureShift(r *instrument.Run, t *table.Table) error {
 }
 
 // measureGenerations compares policies where language models run iteration by iteration.
-func (b *bench) measureGenerations(r *instrument.Run, t *table.Table) error {
+func (b *bench) measureGenerations(r *instrument.Run, t *instrument.Table) error {
 	scenes := append(scenesOf([]row{{1, []float64{12}}, {2, []float64{2, 6, 20}}, {-1, []float64{4, 12, 24}}}, 32, 40), scenesOf([]row{{2, []float64{2, 5}}, {-1, []float64{3}}}, 8, 24)...)
 	for _, sc := range scenes {
 		sc.Generations, sc.Name = true, sc.fleet()

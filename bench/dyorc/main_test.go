@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 )
 
 // steady is a trace of ten functions whose rates do not change.
@@ -43,7 +42,7 @@ func TestMeasureGrid(t *testing.T) {
 	for _, sc := range scenes {
 		sc.Minutes, sc.Warmup = 2, 30*time.Second
 	}
-	in := &instrument.Instrument{Name: "dyorc", Keeps: true, Parts: []instrument.Part{{Name: "rows", Measure: func(r *instrument.Run, _ *table.Table) error {
+	in := &instrument.Instrument{Name: "dyorc", Keeps: true, Parts: []instrument.Part{{Name: "rows", Measure: func(r *instrument.Run, _ *instrument.Table) error {
 		g, err := b.measureGrid(r, scenes, policies, false)
 		if err != nil {
 			return err

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/formats"
 	"inferplan/sim"
 )
@@ -35,7 +34,7 @@ var (
 )
 
 // measureOverload measures what plans answer in time beyond their rates.
-func (b *bench) measureOverload(r *instrument.Run, t *table.Table) error {
+func (b *bench) measureOverload(r *instrument.Run, t *instrument.Table) error {
 	t.Columns = []string{"half", "plan", "policy"}
 	for _, multiple := range multiples {
 		t.Columns = append(t.Columns, fmt.Sprintf("%g", multiple))
@@ -71,7 +70,7 @@ func (b *bench) measureOverload(r *instrument.Run, t *table.Table) error {
 }
 
 // addRow adds the row of a plan under a policy, and returns its least goodput beyond the planned rate and the best of all, over that rate.
-func (o *overload) addRow(ctx context.Context, t *table.Table, row []any, plan *formats.Plan, policy string, seed uint64) (worst, best float64, err error) {
+func (o *overload) addRow(ctx context.Context, t *instrument.Table, row []any, plan *formats.Plan, policy string, seed uint64) (worst, best float64, err error) {
 	rps := 0.0
 	for _, a := range formats.FlowOf(plan).Applications {
 		rps += a.RPS

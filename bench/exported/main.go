@@ -11,7 +11,6 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/instrument"
 	"inferplan/bench/served"
-	"inferplan/bench/table"
 	"inferplan/engine/ort"
 )
 
@@ -51,7 +50,7 @@ func (b *bench) chosen(is func(c *exported) bool) []exported {
 const source = "models as people exported them"
 
 // askAll takes all models through all steps. Models that do not come through are an error.
-func (b *bench) askAll(r *instrument.Run, t *table.Table) error {
+func (b *bench) askAll(r *instrument.Run, t *instrument.Table) error {
 	eng, err := ort.Open("")
 	if err != nil {
 		return err
@@ -90,17 +89,11 @@ func (b *bench) askAll(r *instrument.Run, t *table.Table) error {
 			}
 		}
 	}
-	state := func(claim, relation string, limit, measured float64, note string) {
-		f := instrument.Limited(claim, source, relation, limit, "", []float64{measured})
-		f.Note = note
-		r.Figure(f)
-	}
-	state("exported models whose answers equal ONNX Runtime's", "at least", 20, float64(answered), fmt.Sprintf("%d files", len(list)))
-	state("of them in batches above 1, of several samples and of several requests", "at least", 10, float64(batched), "the others run one request at a time")
-	state("largest difference of an answer, relative to the larger of 1 and the value", "at most", differs, worst,
-		"without isnet_fp16, whose float16 features differ by .0029 between ONNX Runtime's own optimisation levels")
-	state("exported files refused with the form and the flag or step that mends it", "exactly", float64(asked), float64(refused), "")
-	state("model files that end a command with exit code 5", "exactly", 0, float64(crashed), "")
+	r.AtLeast("exported models whose answers equal ONNX Runtime's", source, 20, "", float64(answered)).Note = fmt.Sprintf("%d files", len(list))
+	r.AtLeast("of them in batches above 1, of several samples and of several requests", source, 10, "", float64(batched)).Note = "the others run one request at a time"
+	r.AtMost("largest difference of an answer, relative to the larger of 1 and the value", source, differs, "", worst).Note = "without isnet_fp16, whose float16 features differ by .0029 between ONNX Runtime's own optimisation levels"
+	r.Exactly("exported files refused with the form and the flag or step that mends it", source, float64(asked), "", float64(refused))
+	r.Exactly("model files that end a command with exit code 5", source, 0, "", float64(crashed))
 	if failed != nil {
 		return fmt.Errorf("%d of %d models did not come through: %s", len(failed), len(list), strings.Join(failed, ", "))
 	}
@@ -110,7 +103,7 @@ func (b *bench) askAll(r *instrument.Run, t *table.Table) error {
 func (c *exported) name() string { return strings.TrimSuffix(filepath.Base(c.file), ".onnx") }
 
 // add adds the model's row to the table.
-func (x *outcome) add(t *table.Table) {
+func (x *outcome) add(t *instrument.Table) {
 	result := ""
 	switch {
 	case x.right && x.refused == "":
@@ -128,7 +121,7 @@ func (x *outcome) add(t *table.Table) {
 }
 
 // driveAll takes models on the shortest way to the rates that their plans state.
-func (b *bench) driveAll(r *instrument.Run, t *table.Table) error {
+func (b *bench) driveAll(r *instrument.Run, t *instrument.Table) error {
 	list := b.chosen(func(c *exported) bool { return c.driven })
 	simulated, attained, worst := 0, 0, 1.0
 	before := served.LoadAverage()

@@ -11,7 +11,6 @@ import (
 
 	"inferplan/bench/figures"
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner"
@@ -117,7 +116,7 @@ func draws(list []*formats.Profile, factor float64) []sides {
 }
 
 // gate counts the checks that fail.
-func gate(r *instrument.Run, t *table.Table) error {
+func gate(r *instrument.Run, t *instrument.Table) error {
 	list, err := readProfiles()
 	if err != nil {
 		return err

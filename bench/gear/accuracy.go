@@ -8,7 +8,6 @@ import (
 	"inferplan/bench/gear/baseline"
 	"inferplan/bench/gear/published"
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/planner/gear/cascades"
 	"inferplan/planner/gear/trials"
 	policygear "inferplan/policy/gear"
@@ -16,7 +15,7 @@ import (
 
 // addAccuracy adds the row of a system on even and on Poisson arrivals, with what was planned if it is a plan. It adds none if there is no
 // such system.
-func addAccuracy(r *instrument.Run, t *table.Table, name string, v *plan) error {
+func addAccuracy(r *instrument.Run, t *instrument.Table, name string, v *plan) error {
 	t.Columns = []string{"workload", "devices", "method, or what is left out", "accuracy, even", "p95 ms", "accuracy, Poisson", "p95 ms, mean (worst)", "planned", "bound"}
 	if v == nil {
 		return nil
@@ -39,7 +38,7 @@ func addAccuracy(r *instrument.Run, t *table.Table, name string, v *plan) error 
 }
 
 // methods measures accuracy and p95 by devices.
-func methods(r *instrument.Run, f *published.Family, t *table.Table) error {
+func methods(r *instrument.Run, f *published.Family, t *instrument.Table) error {
 	for _, devices := range studies[f.Name].devices {
 		for _, name := range []string{"planner", "planner, all requests", "no cascade", "no switching", "Cascadia-like", "Cascadia-like, re-deployed", "MS+", "DynBa"} {
 			v, err := methodsByName[name](r, place{f, devices, f.SLO}, evenAlone)
@@ -58,7 +57,7 @@ func methods(r *instrument.Run, f *published.Family, t *table.Table) error {
 }
 
 // ablations measures what each part of a plan is worth, as figure 12 does.
-func ablations(r *instrument.Run, f *published.Family, t *table.Table) error {
+func ablations(r *instrument.Run, f *published.Family, t *instrument.Table) error {
 	for _, devices := range studies[f.Name].ablated {
 		p := place{f, devices, f.SLO}
 		for _, one := range []struct {

@@ -11,7 +11,6 @@ import (
 	"inferplan/bench/gear/baseline"
 	"inferplan/bench/gear/published"
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/planner/gear/cascades"
 	policygear "inferplan/policy/gear"
 )
@@ -126,7 +125,7 @@ func (c *contest) timesFewer(plan string, target int) float64 {
 }
 
 // fill adds a row for every target.
-func (c *contest) fill(t *table.Table) {
+func (c *contest) fill(t *instrument.Table) {
 	t.Columns = append(append([]string{"workload", "case", "accuracy"}, columnNames...), "planner: times fewer than the better of MS+ and DynBa", "all requests: times fewer")
 	for i, target := range c.targets {
 		row := []any{c.f.Name, strings.TrimLeft(c.circumstances, ", "), target}
@@ -181,18 +180,17 @@ func (c *contest) stateNeverMore(r *instrument.Run) {
 				lost = append(lost, fmt.Sprintf("%g: %g against %s", target, c.least[plan][i], strings.Join(better, ", ")))
 			}
 		}
-		f := instrument.Limited(fmt.Sprintf("%s%s, %s: accuracies of %d for which a baseline needs fewer devices", c.f.Name, c.circumstances, plan, len(c.targets)),
-			"baselines of gear plans (docs/methods/gear.md)", "exactly", 0, "", []float64{float64(len(lost))})
+		f := r.Exactly(fmt.Sprintf("%s%s, %s: accuracies of %d for which a baseline needs fewer devices", c.f.Name, c.circumstances, plan, len(c.targets)),
+			"baselines of gear plans (docs/methods/gear.md)", 0, "", float64(len(lost)))
 		if f.Note = "none"; len(lost) > 0 {
 			f.Note = strings.Join(lost, "; ")
 		}
-		r.Figure(f)
 	}
 }
 
 // hold measures contests at the same time, and shows them in their order. fewer says whether it is stated how many times fewer devices
 // plans need.
-func hold(r *instrument.Run, t *table.Table, contests []*contest, fewer bool) error {
+func hold(r *instrument.Run, t *instrument.Table, contests []*contest, fewer bool) error {
 	if err := r.ForEach(len(contests), func(_ context.Context, i int) error { return contests[i].measure(r) }); err != nil {
 		return err
 	}
@@ -207,7 +205,7 @@ func hold(r *instrument.Run, t *table.Table, contests []*contest, fewer bool) er
 }
 
 // gpus compares devices with even arrivals, and with every Poisson stream in time.
-func gpus(r *instrument.Run, f *published.Family, t *table.Table) error {
+func gpus(r *instrument.Run, f *published.Family, t *instrument.Table) error {
 	evenly := newContest(f, ", even arrivals", f.SLO, evenAlone)
 	evenly.methods["no switching"], evenly.methods["no cascade"] = methodsByName["no switching"], methodsByName["no cascade"]
 	atRandom := newContest(f, fmt.Sprintf(", Poisson, %d arrivals", len(fivePoisson)), f.SLO, fivePoisson)
@@ -215,7 +213,7 @@ func gpus(r *instrument.Run, f *published.Family, t *table.Table) error {
 }
 
 // gpuMap compares devices at several latency targets, as figure 7 does.
-func gpuMap(r *instrument.Run, f *published.Family, t *table.Table) error {
+func gpuMap(r *instrument.Run, f *published.Family, t *instrument.Table) error {
 	var contests []*contest
 	for _, share := range []float64{.25, .5, 1, 2} {
 		slo := time.Duration(share * float64(f.SLO))
@@ -227,7 +225,7 @@ func gpuMap(r *instrument.Run, f *published.Family, t *table.Table) error {
 // outOfSample compares devices on the samples that plans are made on, and on others. Baselines choose by the samples that they are judged
 // on. One column has what Cascadia-like plans need that were chosen, as ours, on the samples planned on. Synthetic samples are two draws
 // of the generator, real ones are split 60 to 40.
-func outOfSample(r *instrument.Run, f *published.Family, t *table.Table) error {
+func outOfSample(r *instrument.Run, f *published.Family, t *instrument.Table) error {
 	drawn, err := f.Draw(r.Data, 0)
 	if err != nil {
 		return err

@@ -12,7 +12,6 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/gear/published"
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/planner/gear/cascades"
 	policygear "inferplan/policy/gear"
 )
@@ -24,8 +23,8 @@ func TestNeverMore(t *testing.T) {
 	c.targets = []float64{.61, .64, .66, .67}
 	c.least = map[string][]float64{"planner": {2, 5, 0, 0}, "planner, all requests": {2, 4, 0, 16}, "Cascadia-like": {2, 4, 0, 16}, "Cascadia-like, re-deployed": {3, 4, 0, 0},
 		"MS+": {4, 10, 0, 0}, "DynBa": {0, 9, 0, 0}, "Cocktail+": {4.75, 4.75, 0, 0}}
-	shown := &table.Table{}
-	list, err := inRun(t.Context(), t.TempDir(), func(r *instrument.Run, _ *table.Table) error {
+	shown := &instrument.Table{}
+	list, err := inRun(t.Context(), t.TempDir(), func(r *instrument.Run, _ *instrument.Table) error {
 		c.fill(shown)
 		c.stateFewer(r)
 		c.stateNeverMore(r)
@@ -60,7 +59,7 @@ func TestCascadiaIsKept(t *testing.T) {
 	}
 	folder := t.TempDir()
 	build := func(name string) (out *plan, results string) {
-		_, err := inRun(context.Background(), folder, func(r *instrument.Run, _ *table.Table) (err error) {
+		_, err := inRun(context.Background(), folder, func(r *instrument.Run, _ *instrument.Table) (err error) {
 			out, err = methodsByName[name](r, place{f, 1, f.SLO}, evenAlone)
 			return err
 		})

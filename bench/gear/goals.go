@@ -8,7 +8,6 @@ import (
 	"inferplan/bench/gear/baseline"
 	"inferplan/bench/gear/published"
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/cputime"
 	"inferplan/planner/gear/cascades"
 )
@@ -21,7 +20,7 @@ type timedPlan struct {
 }
 
 // planningTime measures the CPU time of plans with five seeds on four devices by the number of ranges, as figure 11 does.
-func planningTime(r *instrument.Run, f *published.Family, t *table.Table) error {
+func planningTime(r *instrument.Run, f *published.Family, t *instrument.Table) error {
 	t.Columns = []string{"workload", "ranges", "CPU s", "simulations", "accuracy"}
 	const seeds = 5
 	for _, n := range []int{5, 10, 20, 40, 80} {
@@ -99,7 +98,7 @@ func goalsOn(f *published.Family, devices int, targets [2]float64) []goal {
 }
 
 // goals measures planning time and value by goal.
-func goals(r *instrument.Run, f *published.Family, t *table.Table) error {
+func goals(r *instrument.Run, f *published.Family, t *instrument.Table) error {
 	t.Columns = []string{"workload", "devices", "goal", "SLO over", "value (accuracy, ms, devices)", "bound", "by trials", "gap, points", "CPU s", "simulations"}
 	var medians []float64
 	largestGap := 0.0
@@ -132,11 +131,9 @@ func goals(r *instrument.Run, f *published.Family, t *table.Table) error {
 		}
 	}
 	if f.Name == "bert5" { // nothing is asked of the others
-		r.Figure(instrument.Limited("accuracy of plans of bert5 below the bound, most", "bounds of gear plans (docs/methods/gear.md)", "at most", .1, "points", []float64{100 * largestGap}))
+		r.AtMost("accuracy of plans of bert5 below the bound, most", "bounds of gear plans (docs/methods/gear.md)", .1, "points", 100*largestGap)
 	}
-	took := instrument.Limited(fmt.Sprintf("CPU time of a gear plan of %s for any goal, most", f.Name), "planning time", "at most", .5, "s", []float64{slices.Max(medians)})
-	took.Note = fmt.Sprintf("%d plans, median of %d each", len(medians), goalRounds)
-	r.Figure(took)
+	r.AtMost(fmt.Sprintf("CPU time of a gear plan of %s for any goal, most", f.Name), "planning time", .5, "s", slices.Max(medians)).Note = fmt.Sprintf("%d plans, median of %d each", len(medians), goalRounds)
 	return nil
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"inferplan/bench/gear/published"
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/formats/report"
 )
 
@@ -45,7 +44,7 @@ type freshGears struct {
 }
 
 // fresh tries every gear of plans again, with other arrivals and ten times as long.
-func (b *bench) fresh(r *instrument.Run, t *table.Table) error {
+func (b *bench) fresh(r *instrument.Run, t *instrument.Table) error {
 	t.Columns = []string{"workload", "devices", "planned", "gears", "trials failed", "most of a gear", "of them late", "worst p95, SLOs"}
 	for _, f := range b.families {
 		plans, err := onProven(r, f, fmt.Sprintf("fresh %d", b.trials), 1, func(_ uint64, p place) (*freshGears, error) { return tryAgain(r, p, b.trials) })
@@ -65,9 +64,8 @@ func (b *bench) fresh(r *instrument.Run, t *table.Table) error {
 			most := fmt.Sprintf("%d of %d", slices.Max(v.Failed), b.trials)
 			t.Add(f.Name, devices, digits(v.Accuracy), len(v.Failed), fmt.Sprintf("%d of %d", failed, all), most, v.Late, fmt.Sprintf("%.2f", v.Worst))
 			claim := fmt.Sprintf("fresh trials that gears of the plan of %s on %d devices fail", f.Name, devices)
-			figure := instrument.Limited(claim, "trials at a stated confidence (docs/methods/gear.md)", "at most", 1, "%", []float64{100 * float64(failed) / float64(all)})
+			figure := r.AtMost(claim, "trials at a stated confidence (docs/methods/gear.md)", 1, "%", 100*float64(failed)/float64(all))
 			figure.Interval, figure.Note = wilson(failed, all), fmt.Sprintf("%d of %d, ten times as long as the shortest; of one gear %s at most", failed, all, most)
-			r.Figure(figure)
 		}
 	}
 	return r.WriteCSV("fresh", t)
@@ -116,7 +114,7 @@ type drawnPlan struct {
 
 // heldout makes plans on draws of the families' samples, synthetic ones from their generator, real ones split 60 to 40, and holds the
 // planned accuracy against the samples that were not planned on.
-func (b *bench) heldout(r *instrument.Run, t *table.Table) error {
+func (b *bench) heldout(r *instrument.Run, t *instrument.Table) error {
 	t.Columns = []string{"workload", "plans", "planned less held out, points", "within the held-out interval", "within the difference's interval"}
 	allWithin, allPlans := 0, 0
 	for _, f := range b.families {
@@ -142,9 +140,8 @@ func (b *bench) heldout(r *instrument.Run, t *table.Table) error {
 		return errors.New("no problem has a plan")
 	}
 	const claim = "planned accuracy within the held-out interval, all families together"
-	figure := instrument.Limited(claim, "accuracy out of sample (docs/methods/gear.md)", "at least", 93, "%", []float64{100 * float64(allWithin) / float64(allPlans)})
+	figure := r.AtLeast(claim, "accuracy out of sample (docs/methods/gear.md)", 93, "%", 100*float64(allWithin)/float64(allPlans))
 	figure.Interval, figure.Note = wilson(allWithin, allPlans), fmt.Sprintf("%d of %d plans on %d draws of samples", allWithin, allPlans, b.draws)
-	r.Figure(figure)
 	return r.WriteCSV("heldout", t)
 }
 

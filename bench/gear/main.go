@@ -8,7 +8,6 @@ import (
 
 	"inferplan/bench/gear/published"
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 )
 
 // bench holds what the flags choose.
@@ -63,8 +62,8 @@ func (b *bench) instrument() *instrument.Instrument {
 }
 
 // each measures a part family by family and writes its table as CSV, too.
-func (b *bench) each(part string, measure func(*instrument.Run, *published.Family, *table.Table) error) func(*instrument.Run, *table.Table) error {
-	return func(r *instrument.Run, t *table.Table) error {
+func (b *bench) each(part string, measure func(*instrument.Run, *published.Family, *instrument.Table) error) func(*instrument.Run, *instrument.Table) error {
+	return func(r *instrument.Run, t *instrument.Table) error {
 		for _, f := range b.families {
 			if !slices.Contains(published.Names, f.Name) {
 				return fmt.Errorf("-families: found %s, expected some of %v", f.Name, published.Names)

@@ -14,7 +14,6 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/gear/published"
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 )
 
 // data returns the folder of reference data, or skips the test.
@@ -27,7 +26,7 @@ func data(t *testing.T) string {
 }
 
 // inRun does something in a run of a part, which keeps results in a folder, and returns the figures that it states.
-func inRun(ctx context.Context, folder string, do func(r *instrument.Run, t *table.Table) error) ([]figures.Figure, error) {
+func inRun(ctx context.Context, folder string, do func(r *instrument.Run, t *instrument.Table) error) ([]figures.Figure, error) {
 	i := instrument.Instrument{Name: "gear", Keeps: true, Parts: []instrument.Part{{Name: "part", Measure: do}}}
 	file := filepath.Join(folder, "figures.json")
 	if err := i.Run(ctx, []string{"-keep", folder, "-figures", file}, &bytes.Buffer{}, &bytes.Buffer{}); err != nil {
@@ -83,8 +82,8 @@ func TestErrors(t *testing.T) {
 
 // The table of goals has a line for every goal, reached or not, with the median of the times.
 func TestGoalsTable(t *testing.T) {
-	got := &table.Table{}
-	list, err := inRun(t.Context(), t.TempDir(), func(r *instrument.Run, _ *table.Table) error {
+	got := &instrument.Table{}
+	list, err := inRun(t.Context(), t.TempDir(), func(r *instrument.Run, _ *instrument.Table) error {
 		f := &published.Family{Name: "imdb3"}
 		for _, c := range goalCases[f.Name] {
 			for _, g := range goalsOn(f, c.devices, c.targets) {

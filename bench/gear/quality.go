@@ -9,7 +9,6 @@ import (
 	"inferplan/bench/gear/baseline"
 	"inferplan/bench/gear/published"
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/cputime"
 	"inferplan/formats/seeded"
 )
@@ -47,7 +46,7 @@ type compared struct {
 }
 
 // quality holds our plans against every plan, and against the best of random ones that take twice our time, as figure 10 does.
-func quality(r *instrument.Run, f *published.Family, t *table.Table) error {
+func quality(r *instrument.Run, f *published.Family, t *instrument.Table) error {
 	t.Columns = []string{"workload", "p95 target ms", "every plan", "planner", "its p95 ms", "CPU s", "planner, all requests", "its p95 ms", "CPU s",
 		"random, twice the CPU", "ours below the best, points"}
 

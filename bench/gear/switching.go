@@ -7,7 +7,6 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/gear/published"
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 )
 
 // The most Poisson streams that plans and one cascade are judged on, and about how many requests these come to. Many requests need few
@@ -20,7 +19,7 @@ const (
 // switching holds plans against the best single cascade of the very trace, on the family's trace and on stretches of others. The cascade
 // is tuned on the streams that both are judged on: requests that come evenly, and at random instants. Both have to keep the SLO on every
 // one of them. Accuracies are those of the gears that requests come under, without the luck of the samples that a stream brings.
-func switching(r *instrument.Run, f *published.Family, t *table.Table) error {
+func switching(r *instrument.Run, f *published.Family, t *instrument.Table) error {
 	if err := switchingOn(r, f, f, "its own", t); err != nil {
 		return err
 	}
@@ -38,7 +37,7 @@ func switching(r *instrument.Run, f *published.Family, t *table.Table) error {
 }
 
 // switchingOn measures a family on the rates of a trace, with which it is called g.
-func switchingOn(r *instrument.Run, f, g *published.Family, trace string, t *table.Table) error {
+func switchingOn(r *instrument.Run, f, g *published.Family, trace string, t *instrument.Table) error {
 	t.Columns = []string{"workload", "trace", "peak/mean", "devices", "no switching", "points above it, evenly and at random: planner", "all requests", "streams late: planner", "all requests"}
 
 	// Judge plans and the cascade on every number of devices. The even stream is the last.
@@ -88,9 +87,7 @@ func switchingOn(r *instrument.Run, f, g *published.Family, trace string, t *tab
 			Asked: "at least 0", Measured: 100 * least[i], Unit: "points", Holds: figures.If(least[i] > -5e-5), // accuracies are compared to four digits
 			Note: fmt.Sprintf("%d numbers of devices, peak over mean %.2f; the cascade keeps the SLO evenly and on %d streams at random instants", len(above), peakOverMean, random)})
 	}
-	lateShare := instrument.Limited(fmt.Sprintf("streams on which plans of %s are late, through %s", f.Name, trace), source, "at most", 5, "%", []float64{100 * float64(late) / float64(all)})
-	lateShare.Note = fmt.Sprintf("%d of %d", late, all)
-	r.Figure(lateShare)
+	r.AtMost(fmt.Sprintf("streams on which plans of %s are late, through %s", f.Name, trace), source, 5, "%", 100*float64(late)/float64(all)).Note = fmt.Sprintf("%d of %d", late, all)
 	return nil
 }
 

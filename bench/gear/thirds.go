@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 )
 
 // Of plans that are judged on samples which neither planning nor its trials saw: the most samples of a part, the part of the SLO from
@@ -77,7 +76,7 @@ func (m *missed) add(plans []*judgedPlan) {
 
 // thirds holds plans near their SLO against samples that nobody planned on or tried. Of the first draws there are also plans without
 // samples held out.
-func (b *bench) thirds(r *instrument.Run, t *table.Table) error {
+func (b *bench) thirds(r *instrument.Run, t *instrument.Table) error {
 	t.Columns = []string{"samples", "plans near the SLO", "past it"}
 	var with, without missed
 	var less []float64 // accuracy for samples held out
@@ -109,8 +108,6 @@ func (b *bench) thirds(r *instrument.Run, t *table.Table) error {
 	mean, _ := instrument.Mean(less)
 	t.Note("Samples held out cost %.3f points of accuracy in the mean of %d plans.", 100*mean, len(less))
 	const claim = "plans near their SLO that miss it on samples of a third part"
-	figure := instrument.Limited(claim, "trials on samples held out (docs/methods/gear.md)", "at most", 5, "%", []float64{100 * float64(with.missed) / float64(with.near)})
-	figure.Note = fmt.Sprintf("%d of %d plans, on %d draws of samples; without samples held out %d of %d", with.missed, with.near, b.draws, without.missed, without.near)
-	r.Figure(figure)
+	r.AtMost(claim, "trials on samples held out (docs/methods/gear.md)", 5, "%", 100*float64(with.missed)/float64(with.near)).Note = fmt.Sprintf("%d of %d plans, on %d draws of samples; without samples held out %d of %d", with.missed, with.near, b.draws, without.missed, without.near)
 	return r.WriteCSV("thirds", t)
 }

@@ -9,7 +9,6 @@ import (
 	"inferplan/bench/gear/baseline"
 	"inferplan/bench/gear/published"
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/pages/picture"
 	"inferplan/planner/gear/cascades"
 )
@@ -44,13 +43,13 @@ type timeline struct {
 }
 
 // spike shows systems through a spike under a latency SLO, as figure 8 does.
-func spike(r *instrument.Run, f *published.Family, t *table.Table) error {
+func spike(r *instrument.Run, f *published.Family, t *instrument.Table) error {
 	return spikes[f.Name].show(r, "spike", f, t, methodsByName["planner"])
 }
 
 // accuracySLO shows them under an accuracy SLO, as figure 9 does: every plan has the least latency at which its weighted accuracy is
 // reached.
-func accuracySLO(r *instrument.Run, f *published.Family, t *table.Table) error {
+func accuracySLO(r *instrument.Run, f *published.Family, t *instrument.Table) error {
 	target := accuracySLOs[f.Name].accuracySLO
 	return accuracySLOs[f.Name].show(r, "accuracy-slo", f, t, func(r *instrument.Run, p place, _ []stream) (*plan, error) {
 		return makePlan(r, p, fmt.Sprintf("planner for accuracy %g", target), p.changed(func(q *cascades.Problem) { q.SLO, q.TargetAccuracy = 0, target }), solve)
@@ -58,7 +57,7 @@ func accuracySLO(r *instrument.Run, f *published.Family, t *table.Table) error {
 }
 
 // show adds a row for every system, and writes their picture.
-func (c scene) show(r *instrument.Run, part string, f *published.Family, t *table.Table, build method) error {
+func (c scene) show(r *instrument.Run, part string, f *published.Family, t *instrument.Table, build method) error {
 	t.Columns = []string{"workload", "system", "devices", "accuracy", "p95 ms", "highest p95 of a window", "windows late", "lowest accuracy of a window", "windows below the accuracy SLO"}
 	var lines []timeline
 	add := func(name string, v *system) error {

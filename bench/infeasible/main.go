@@ -11,7 +11,6 @@ import (
 
 	"inferplan/bench/figures"
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 )
 
 // bench holds flags.
@@ -75,7 +74,7 @@ func judged(r *instrument.Run, first uint64, n int) ([]*verdict, error) {
 }
 
 // verdicts judges instances by rising seed until n are without a plan.
-func (b *bench) verdicts(r *instrument.Run, t *table.Table) error {
+func (b *bench) verdicts(r *instrument.Run, t *instrument.Table) error {
 	var list []*verdict
 	for next := b.first; len(list) < b.n; {
 		left := b.n - len(list)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/cputime"
 	"inferplan/formats"
 	"inferplan/formats/document"
@@ -103,7 +102,7 @@ func refuse(ctx context.Context, seed uint64) (*refusal, error) {
 }
 
 // measureRefusals shows what the answers to problems without a plan take, one after the other.
-func (b *bench) measureRefusals(r *instrument.Run, t *table.Table) error {
+func (b *bench) measureRefusals(r *instrument.Run, t *instrument.Table) error {
 	var ratios []float64
 	plans, without := 0, 0
 	for seed := b.first; len(ratios) < b.refusals; seed++ {
@@ -126,10 +125,8 @@ func (b *bench) measureRefusals(r *instrument.Run, t *table.Table) error {
 	t.Note("%d of the draws had a plan, and of %d no plan was found that asks for less", plans, without)
 	slices.Sort(ratios)
 	n := len(ratios)
-	f := instrument.Limited("a no of queues of language models with what is nearest: its CPU over that of solving what is nearest, median", "asked of this project",
-		"at most", 3, "times the CPU time", []float64{(ratios[(n-1)/2] + ratios[n/2]) / 2})
+	f := r.AtMost("a no of queues of language models with what is nearest: its CPU over that of solving what is nearest, median", "asked of this project", 3, "times the CPU time", (ratios[(n-1)/2]+ratios[n/2])/2)
 	f.Interval = &[2]float64{ratios[0], ratios[n-1]}
 	f.Note = fmt.Sprintf("%d problems without a plan, seeds from %d; quartiles %.2f and %.2f", n, b.first, ratios[n/4], ratios[3*n/4])
-	r.Figure(f)
 	return nil
 }

@@ -4,6 +4,7 @@
 //
 //	instrument.go   Main: flags, the choice of parts, their tables and figures
 //	run.go          Run: what a part has at hand, and how it states figures
+//	table.go        Table: rows and notes, written as Markdown
 //	results.go      Measured: results by key, in a file of JSON lines
 //	plan.go         Plan: a plan within a result
 //

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"inferplan/bench/figures"
-	"inferplan/bench/table"
 	"inferplan/cputime"
 )
 
@@ -44,7 +43,7 @@ type Part struct {
 	Title     string // above the table
 	Columns   []string
 	OnRequest bool // only measured if -parts names it
-	Measure   func(r *Run, t *table.Table) error
+	Measure   func(r *Run, t *Table) error
 }
 
 // Main runs an instrument with the arguments of this process and ends the process: with exit code 2 if a flag is wrong, with 1 if a
@@ -166,7 +165,7 @@ func (r *Run) parse(i *Instrument, args []string) ([]Part, error) {
 // measure measures a part, prints its table and puts its figures into the file. Of a part that fails, it prints the rows that there are.
 func (r *Run) measure(i *Instrument, part *Part) error {
 	r.part, r.figures = part.Name, nil
-	t := &table.Table{Columns: part.Columns}
+	t := &Table{Columns: part.Columns}
 	began, before := time.Now(), cputime.Used()
 	err := part.Measure(r, t)
 	command := r.Command()
@@ -178,14 +177,14 @@ func (r *Run) measure(i *Instrument, part *Part) error {
 		err = errors.Join(err, t.Markdown(r.Out))
 	}
 	if len(r.figures) > 0 {
-		fmt.Fprintf(r.Out, "\n%s", figures.Table(r.figures))
+		fmt.Fprintf(r.Out, "\n%s", figures.Table(r.stated()))
 	}
 	fmt.Fprintf(r.Log, "part %s: %.0f s of CPU, %.0f s\n", part.Name, (cputime.Used() - before).Seconds(), time.Since(began).Seconds())
 	if err != nil {
 		return err
 	}
 	if r.file != "" {
-		if err := figures.Put(r.file, command, r.figures...); err != nil {
+		if err := figures.Put(r.file, command, r.stated()...); err != nil {
 			return err
 		}
 	}

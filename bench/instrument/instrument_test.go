@@ -13,13 +13,12 @@ import (
 
 	"inferplan/bench/figures"
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 )
 
 // squares is an instrument that counts how often it measures.
 func squares(measured *int, failing bool) *instrument.Instrument {
 	limit := 0.0
-	square := func(r *instrument.Run, t *table.Table) error {
+	square := func(r *instrument.Run, t *instrument.Table) error {
 		t.Columns = []string{"n", "square"}
 		for n := range 3 {
 			v, err := instrument.Measured(r, fmt.Sprint("square of ", n), func() (float64, error) {
@@ -42,7 +41,7 @@ func squares(measured *int, failing bool) *instrument.Instrument {
 		Flags: func(f *flag.FlagSet) { f.Float64Var(&limit, "limit", 4, "largest square") },
 		Parts: []instrument.Part{
 			{Name: "squares", Title: "Squares", Measure: square},
-			{Name: "cubes", Group: "powers", Title: "Cubes", OnRequest: true, Measure: func(r *instrument.Run, t *table.Table) error {
+			{Name: "cubes", Group: "powers", Title: "Cubes", OnRequest: true, Measure: func(r *instrument.Run, t *instrument.Table) error {
 				r.Exactly("cube of 2", "arithmetic", 8, "", 8)
 				return nil
 			}},
@@ -138,18 +137,41 @@ func TestWrongFlags(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	values := []float64{1, 3}
-	for relation, want := range map[string]struct {
-		measured float64
-		holds    figures.Holds
-	}{"at most": {3, figures.No}, "at least": {1, figures.No}, "exactly": {3, figures.No}} {
-		f := instrument.Limited("claim", "source", relation, 2, "s", values)
-		if f.Measured != want.measured || f.Holds != want.holds || *f.Interval != [2]float64{1, 3} || f.Asked != relation+" 2" {
-			t.Errorf("%s: %+v", relation, f)
+	check := func(r *instrument.Run, _ *instrument.Table) error {
+		for relation, c := range map[string]struct {
+			state    func(claim, source string, limit float64, unit string, values ...float64) *figures.Figure
+			measured float64
+		}{"at most": {r.AtMost, 3}, "at least": {r.AtLeast, 1}, "exactly": {r.Exactly, 3}} {
+			f := c.state("claim", "source", 2, "s", 1, 3)
+			if f.Measured != c.measured || f.Holds != figures.No || *f.Interval != [2]float64{1, 3} || f.Asked != relation+" 2" {
+				t.Errorf("%s: %+v", relation, f)
+			}
 		}
+		if f := r.Exactly("claim", "source", 2, "", 2); f.Holds != figures.Yes || f.Interval != nil {
+			t.Errorf("%+v", f)
+		}
+		return nil
 	}
-	if f := instrument.Limited("claim", "source", "exactly", 2, "", []float64{2}); f.Holds != figures.Yes || f.Interval != nil {
-		t.Errorf("%+v", f)
+	i := &instrument.Instrument{Name: "limits", Parts: []instrument.Part{{Name: "limits", Measure: check}}}
+	if err := i.Run(t.Context(), nil, &bytes.Buffer{}, &bytes.Buffer{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// A note that is added to a figure once it is stated is in the file.
+func TestNotedLater(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "figures.json")
+	i := &instrument.Instrument{Name: "noted", Parts: []instrument.Part{{Name: "noted", Measure: func(r *instrument.Run, _ *instrument.Table) error {
+		r.AtMost("first", "source", 2, "s", 1).Note = "one"
+		r.AtMost("second", "source", 2, "s", 1).Note = "two"
+		return nil
+	}}}}
+	if err := i.Run(t.Context(), []string{"-figures", file}, &bytes.Buffer{}, &bytes.Buffer{}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := figures.Read(file)
+	if err != nil || len(list) != 2 || list[0].Note != "one" || list[1].Note != "two" {
+		t.Errorf("%+v, %v", list, err)
 	}
 }
 
@@ -169,7 +191,7 @@ func TestCancelledIsNotKept(t *testing.T) {
 	dir := t.TempDir()
 	measured := 0
 	run := func(ctx context.Context, cancel func()) error {
-		part := instrument.Part{Name: "one", Measure: func(r *instrument.Run, t *table.Table) error {
+		part := instrument.Part{Name: "one", Measure: func(r *instrument.Run, t *instrument.Table) error {
 			_, err := instrument.Measured(r, "one", func() (int, error) {
 				measured++
 				cancel()

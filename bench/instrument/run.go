@@ -18,7 +18,6 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 
 	"inferplan/bench/figures"
-	"inferplan/bench/table"
 )
 
 // Run is one start of an instrument: what its parts have at hand.
@@ -37,38 +36,48 @@ type Run struct {
 	fresh       bool
 	results     *results
 	addsFigures sync.Mutex
-	figures     []figures.Figure // of the part that is measured
+	figures     []*figures.Figure // of the part that is measured
 }
 
 // Command returns the command that measures the figures of this run again. part are the flags that choose a part of it: names and
 // values in turns.
 func (r *Run) Command(part ...string) string { return figures.Command(r.flags, r.name, part...) }
 
-// Figure states a figure of the part that is measured. It may be called by several goroutines.
-func (r *Run) Figure(f figures.Figure) {
+// Figure states a figure of the part that is measured, and returns it: what it lacks, such as a note, may be added until the part
+// ends. It may be called by several goroutines.
+func (r *Run) Figure(f figures.Figure) *figures.Figure {
 	r.addsFigures.Lock()
 	defer r.addsFigures.Unlock()
-	r.figures = append(r.figures, f)
+	r.figures = append(r.figures, &f)
+	return &f
 }
 
-// AtMost states that none of the values is above a limit. The figure's measured value is the largest.
-func (r *Run) AtMost(claim, source string, limit float64, unit string, values ...float64) {
-	r.Figure(Limited(claim, source, "at most", limit, unit, values))
+// stated returns the figures of the part that is measured.
+func (r *Run) stated() (list []figures.Figure) {
+	for _, f := range r.figures {
+		list = append(list, *f)
+	}
+	return list
 }
 
-// AtLeast states that none of the values is below a limit. The figure's measured value is the least.
-func (r *Run) AtLeast(claim, source string, limit float64, unit string, values ...float64) {
-	r.Figure(Limited(claim, source, "at least", limit, unit, values))
+// AtMost states that none of the values is above a limit. The figure's measured value is the largest, and of several values, its
+// interval is the least and the largest.
+func (r *Run) AtMost(claim, source string, limit float64, unit string, values ...float64) *figures.Figure {
+	return r.limited(claim, source, "at most", limit, unit, values)
 }
 
-// Exactly states that all values are equal to the one that is asked for. The figure's measured value is the largest.
-func (r *Run) Exactly(claim, source string, asked float64, unit string, values ...float64) {
-	r.Figure(Limited(claim, source, "exactly", asked, unit, values))
+// AtLeast states that none of the values is below a limit. The figure's measured value is the least; its interval is as AtMost's.
+func (r *Run) AtLeast(claim, source string, limit float64, unit string, values ...float64) *figures.Figure {
+	return r.limited(claim, source, "at least", limit, unit, values)
 }
 
-// Limited returns a figure of values that are "at most", "at least" or "exactly" a limit. Of several values, its interval is the
-// least and the largest.
-func Limited(claim, source, relation string, limit float64, unit string, values []float64) figures.Figure {
+// Exactly states that all values are equal to the one that is asked for. The figure's measured value and interval are as AtMost's.
+func (r *Run) Exactly(claim, source string, asked float64, unit string, values ...float64) *figures.Figure {
+	return r.limited(claim, source, "exactly", asked, unit, values)
+}
+
+// limited states a figure of values that are "at most", "at least" or "exactly" a limit.
+func (r *Run) limited(claim, source, relation string, limit float64, unit string, values []float64) *figures.Figure {
 	least, largest := slices.Min(values), slices.Max(values)
 	f := figures.Figure{Claim: claim, Source: source, Asked: fmt.Sprintf("%s %g", relation, limit), Measured: largest, Unit: unit}
 	switch relation {
@@ -82,7 +91,7 @@ func Limited(claim, source, relation string, limit float64, unit string, values 
 	if len(values) > 1 {
 		f.Interval = &[2]float64{least, largest}
 	}
-	return f
+	return r.Figure(f)
 }
 
 // Mean returns the mean of values with its 95 % interval (Student's t); the interval is nil for fewer than two values.
@@ -113,7 +122,7 @@ func (r *Run) ForEach(n int, do func(ctx context.Context, i int) error) error {
 }
 
 // WriteCSV writes a table into NAME.csv in the folder of results.
-func (r *Run) WriteCSV(name string, t *table.Table) error {
+func (r *Run) WriteCSV(name string, t *Table) error {
 	var text strings.Builder
 	w := csv.NewWriter(&text)
 	if err := w.WriteAll(append([][]string{t.Columns}, t.Rows...)); err != nil {

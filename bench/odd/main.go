@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/testkit/mutant"
 )
 
@@ -89,7 +88,7 @@ func (s *search) failed() bool {
 }
 
 // odd solves the problems.
-func (b *bench) odd(r *instrument.Run, t *table.Table) error {
+func (b *bench) odd(r *instrument.Run, t *instrument.Table) error {
 	problems, err := mutant.Problems(".")
 	if err != nil {
 		return err
@@ -123,13 +122,9 @@ func (b *bench) odd(r *instrument.Run, t *table.Table) error {
 		}
 	}
 	const source = "drawn problems of all kinds that are tiny, huge, equal or one too many"
-	most := instrument.Limited("odd problems: most CPU that a search takes, s", source, "at most", mostCPU, "", []float64{cpu})
-	most.Note = fmt.Sprintf("%d problems, %d with a plan", len(list), plans)
-	r.Figure(most)
+	r.AtMost("odd problems: most CPU that a search takes, s", source, mostCPU, "", cpu).Note = fmt.Sprintf("%d problems, %d with a plan", len(list), plans)
 	r.AtMost("odd problems: most memory, MiB", source, mostMemory, "", memory)
-	ends := instrument.Limited("odd problems: most CPU from Ctrl-C to the end, s", source, "at most", mostAfter, "", []float64{after})
-	ends.Note = fmt.Sprintf("%d were interrupted", numStopped)
-	r.Figure(ends)
+	r.AtMost("odd problems: most CPU from Ctrl-C to the end, s", source, mostAfter, "", after).Note = fmt.Sprintf("%d were interrupted", numStopped)
 	r.Exactly("odd problems that end with an exit code of a failure", source, 0, "", failures)
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 
 	"inferplan/bench/figures"
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/sim"
 )
 
@@ -29,7 +28,7 @@ var ablations = []struct {
 }
 
 // measureAblations holds PARD's parts against the paper's claims about them, in the paper's case and over all cases of S0.
-func (b *bench) measureAblations(r *instrument.Run, t *table.Table) error {
+func (b *bench) measureAblations(r *instrument.Run, t *instrument.Table) error {
 	policies := []string{"pard", "feas-hbf"}
 	for _, a := range ablations {
 		policies = append(policies, a.policy)
@@ -55,7 +54,7 @@ func (b *bench) measureAblations(r *instrument.Run, t *table.Table) error {
 }
 
 // measureTrouble shows what happens if times vary, a worker is lost or profiles are wrong.
-func (b *bench) measureTrouble(r *instrument.Run, t *table.Table) error {
+func (b *bench) measureTrouble(r *instrument.Run, t *instrument.Table) error {
 	noisy, lost, slow, slower := b.liveTweets(), b.liveTweets(), b.liveTweets(), b.liveTweets()
 	noisy.noise, slow.slowdown, slower.slowdown = .1, 1.2, 1.5
 	// A worker of the module with most of them, while the load is highest.
@@ -69,7 +68,7 @@ func (b *bench) measureTrouble(r *instrument.Run, t *table.Table) error {
 func (b *bench) liveTweets() *job { return tracedJob(b.pipe("lv"), b.traces[1], false) }
 
 // measureSkew shows what clocks of workers that are off cost, where deadlines travel as times. As what is left of them they cost nothing.
-func (b *bench) measureSkew(r *instrument.Run, t *table.Table) error {
+func (b *bench) measureSkew(r *instrument.Run, t *instrument.Table) error {
 	_, err := b.measureDrops(r, t, "skew", []scenario{b.liveTweets().scenario("skew/lv-tweet")}, "pard", "pard+skew_us=1000", "pard+skew_us=5000", "pard+skew_us=20000",
 		"feas", "feas+skew_us=1000", "feas+skew_us=5000", "feas+skew_us=20000")
 	return err
@@ -83,8 +82,8 @@ var (
 )
 
 // measureSensitivity measures the paper's figure 14: over the SLO on tweet, over λ and the window on every trace.
-func (b *bench) measureSensitivity(r *instrument.Run, t *table.Table) error {
-	bySLO := &table.Table{}
+func (b *bench) measureSensitivity(r *instrument.Run, t *instrument.Table) error {
+	bySLO := &instrument.Table{}
 	var list []scenario
 	for _, slo := range slos {
 		p := *b.pipe("lv")

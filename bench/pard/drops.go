@@ -10,7 +10,6 @@ import (
 
 	"inferplan/bench/figures"
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 )
 
 // plain are the policies of the main tables.
@@ -47,7 +46,7 @@ func (d *drops) runs(name, policy string) []outcome { return d.outcomes[name+" "
 
 // measureDrops runs scenarios under policies and adds a row for each scenario to the table: what no policy can keep from being dropped, and of every policy the
 // requests dropped or late with half of the 95 % interval over the seeds, and invalid device time, in percent.
-func (b *bench) measureDrops(r *instrument.Run, t *table.Table, part string, scenarios []scenario, policies ...string) (*drops, error) {
+func (b *bench) measureDrops(r *instrument.Run, t *instrument.Table, part string, scenarios []scenario, policies ...string) (*drops, error) {
 	d := &drops{part: part, seeds: b.seeds, outcomes: map[string][]outcome{}}
 	t.Columns = append([]string{"case", "unavoidable"}, policies...)
 	for _, s := range scenarios {
@@ -153,9 +152,8 @@ func (d *drops) stateGains(r *instrument.Run) {
 	for seed := range d.seeds {
 		means = append(means, d.ratioOf("feas", seed, seed+1).mean)
 	}
-	f := instrument.Limited(fmt.Sprintf("%s: drop rate of feas over that of pard, geometric mean of %d cases", d.part, len(d.names)), besidePARD, "at most", .8, "ratio", []float64{feas.mean})
+	f := r.AtMost(fmt.Sprintf("%s: drop rate of feas over that of pard, geometric mean of %d cases", d.part, len(d.names)), besidePARD, .8, "ratio", feas.mean)
 	_, f.Interval = instrument.Mean(means)
-	r.Figure(f)
 	r.AtMost(fmt.Sprintf("%s: drop rate of feas over that of pard, worst of %d cases", d.part, len(d.names)), besidePARD, 1.02, "ratio", feas.largest)
 	for _, policy := range []string{"nexus", "clipper++"} {
 		times := d.against(policy)
@@ -176,7 +174,7 @@ func (b *bench) tracedScenarios(part string, traces []*trace, late bool) []scena
 }
 
 // measureS0 compares policies where all modules start alike.
-func (b *bench) measureS0(r *instrument.Run, t *table.Table) error {
+func (b *bench) measureS0(r *instrument.Run, t *instrument.Table) error {
 	d, err := b.measureDrops(r, t, "S0", b.tracedScenarios("S0", b.traces, false), plain...)
 	if err != nil {
 		return err
@@ -212,14 +210,14 @@ func (b *bench) measureS0(r *instrument.Run, t *table.Table) error {
 var lateCases = []string{"S1/lv-tweet", "S1/lv-azure", "S1/da-tweet", "S1/da-azure", "S1/lv-wiki"}
 
 // measureS1 compares policies where the cold start rises along the pipeline.
-func (b *bench) measureS1(r *instrument.Run, t *table.Table) error {
+func (b *bench) measureS1(r *instrument.Run, t *instrument.Table) error {
 	late := slices.DeleteFunc(b.tracedScenarios("S1", b.traces, true), func(s scenario) bool { return !slices.Contains(lateCases, s.name) })
 	d, err := b.measureDrops(r, t, "S1", late, plain...)
 	if err != nil {
 		return err
 	}
 	d.stateGains(r)
-	even, err := b.measureDrops(r, &table.Table{}, "S0", b.tracedScenarios("S0", b.traces, false), "pard")
+	even, err := b.measureDrops(r, &instrument.Table{}, "S0", b.tracedScenarios("S0", b.traces, false), "pard")
 	if err != nil {
 		return err
 	}
@@ -236,7 +234,7 @@ func (b *bench) measureS1(r *instrument.Run, t *table.Table) error {
 }
 
 // measureOther compares policies on slices on which nothing was tuned.
-func (b *bench) measureOther(r *instrument.Run, t *table.Table) error {
+func (b *bench) measureOther(r *instrument.Run, t *instrument.Table) error {
 	d, err := b.measureDrops(r, t, "other", b.tracedScenarios("other", b.others, false), "nexus", "clipper++", "pard", "feas")
 	if err == nil {
 		d.stateGains(r)
@@ -248,7 +246,7 @@ func (b *bench) measureOther(r *instrument.Run, t *table.Table) error {
 var loads = []float64{1, 1.1, 1.2, 1.5, 2}
 
 // measureStress compares policies at constant rates of what the workers carry and more.
-func (b *bench) measureStress(r *instrument.Run, t *table.Table) error {
+func (b *bench) measureStress(r *instrument.Run, t *instrument.Table) error {
 	var list []scenario
 	for _, p := range b.pipes {
 		rule := p.fixedScaling(false)

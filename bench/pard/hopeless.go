@@ -11,7 +11,6 @@ import (
 
 	"inferplan/bench/instrument"
 	"inferplan/bench/served"
-	"inferplan/bench/table"
 	"inferplan/executor"
 	"inferplan/executor/oip"
 	"inferplan/formats"
@@ -61,7 +60,7 @@ func (d *dropped) Handle(now time.Duration, ev *policy.Event, out *policy.Action
 }
 
 // measureHopeless measures how soon requests without hope are refused.
-func (b *bench) measureHopeless(r *instrument.Run, _ *table.Table) error {
+func (b *bench) measureHopeless(r *instrument.Run, _ *instrument.Table) error {
 	late, err := refusalDelays(r.Ctx, b.length)
 	if err != nil {
 		return err

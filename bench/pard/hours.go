@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/formats"
 	"inferplan/formats/document"
 )
@@ -122,17 +121,17 @@ func (x *search) least() int {
 	return good
 }
 
-func (b *bench) measureHours(r *instrument.Run, t *table.Table) error {
+func (b *bench) measureHours(r *instrument.Run, t *instrument.Table) error {
 	return b.spend(r, t, b.traces, b.seeds, "")
 }
 
 // measureUnseen is of the first seed.
-func (b *bench) measureUnseen(r *instrument.Run, t *table.Table) error {
+func (b *bench) measureUnseen(r *instrument.Run, t *instrument.Table) error {
 	return b.spend(r, t, b.unseen, 1, "; slices that no rule was tuned on")
 }
 
 // spend measures the device-seconds of all contenders on some traces. suffix is that of the claims.
-func (b *bench) spend(r *instrument.Run, t *table.Table, traces []*trace, seeds int, suffix string) error {
+func (b *bench) spend(r *instrument.Run, t *instrument.Table, traces []*trace, seeds int, suffix string) error {
 	t.Columns = []string{"case", "work bound"}
 	for _, c := range contenders {
 		t.Columns = append(t.Columns, fmt.Sprintf("%s, rule %s", c.policy, c.rule))

@@ -13,7 +13,6 @@ import (
 	"inferplan/bench/instrument"
 	"inferplan/bench/ppocr"
 	"inferplan/bench/served"
-	"inferplan/bench/table"
 	"inferplan/engine"
 	"inferplan/executor"
 	"inferplan/executor/oip"
@@ -40,7 +39,7 @@ var ocrPolicies = []string{"feas", "nexus", "naive"}
 const tie = .01
 
 // measureOCR serves a real pipeline under policies at shares of its capacity, and simulates each run with its recorded times.
-func (b *bench) measureOCR(r *instrument.Run, t *table.Table) error {
+func (b *bench) measureOCR(r *instrument.Run, t *instrument.Table) error {
 	dir, err := os.MkdirTemp("", "bench-pard-ocr-")
 	if err != nil {
 		return err

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/cputime"
 	"inferplan/formats"
 	"inferplan/policy/policies"
@@ -35,7 +34,7 @@ const (
 
 // measureOverheads measures what the decisions for a request at the entry cost, all policies in turns. A request arrives, finds a worker and its place in the
 // queue, is tested and becomes part of a batch. The times include the arrivals that the instrument makes.
-func measureOverheads(r *instrument.Run, t *table.Table) error {
+func measureOverheads(r *instrument.Run, t *instrument.Table) error {
 	queues, least := make([]*policytest.Entry, len(entries)), make([]float64, len(entries))
 	for i, e := range entries {
 		tables, err := policies.Compile(policytest.EntryPlan(e.policy, queued))

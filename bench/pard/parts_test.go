@@ -8,7 +8,6 @@ import (
 
 	"inferplan/bench/instrument"
 	"inferplan/bench/pard/ttft"
-	"inferplan/bench/table"
 	"inferplan/formats"
 )
 
@@ -69,7 +68,7 @@ func TestHours(t *testing.T) {
 			p.stages[i].ms[b] *= 10
 		}
 	}
-	in := &instrument.Instrument{Name: "pard", Keeps: true, Parts: []instrument.Part{{Name: "hours", Measure: func(r *instrument.Run, _ *table.Table) error {
+	in := &instrument.Instrument{Name: "pard", Keeps: true, Parts: []instrument.Part{{Name: "hours", Measure: func(r *instrument.Run, _ *instrument.Table) error {
 		x := &search{contender: contenders[0], r: r, pipe: p, trace: climbing(25), seeds: 2}
 		steps := x.least()
 		if x.err == nil && (!x.keeps(steps, 2) || x.keeps(steps-1, 2)) {

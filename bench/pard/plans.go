@@ -11,7 +11,6 @@ import (
 
 	"inferplan/bench/figures"
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner"
@@ -47,7 +46,7 @@ var sizings = []sizing{
 }
 
 // measurePlans holds the sized plans of the method against splits of the SLO, as they are planned and sized in the same way.
-func (b *bench) measurePlans(r *instrument.Run, t *table.Table) error {
+func (b *bench) measurePlans(r *instrument.Run, t *instrument.Table) error {
 	t.Columns = []string{"pipeline, rate of"}
 	for _, s := range sizings {
 		t.Columns = append(t.Columns, s.name)
@@ -250,7 +249,7 @@ var siblings = map[string][]formats.Variant{
 }
 
 // measureVariants measures what 64 devices carry with variants of modules, at floors of accuracy.
-func (b *bench) measureVariants(r *instrument.Run, t *table.Table) error {
+func (b *bench) measureVariants(r *instrument.Run, t *instrument.Table) error {
 	t.Columns = []string{"pipeline, floor", "with variants", "without", "times"}
 	var ratios []float64
 	for _, p := range b.pipes {
@@ -267,9 +266,8 @@ func (b *bench) measureVariants(r *instrument.Run, t *table.Table) error {
 			t.Add(fmt.Sprintf("%s %.2f", p.name, floor), fmt.Sprintf("%.0f", rates[0]), fmt.Sprintf("%.0f", rates[1]), fmt.Sprintf("%.3f", rates[0]/rates[1]))
 		}
 	}
-	f := instrument.Limited(fmt.Sprintf("what 64 devices carry with variants over without, least of %d", len(ratios)), "Loki, JigsawServe", "at least", 1, "ratio", []float64{slices.Min(ratios)})
+	f := r.AtLeast(fmt.Sprintf("what 64 devices carry with variants over without, least of %d", len(ratios)), "Loki, JigsawServe", 1, "ratio", slices.Min(ratios))
 	f.Holds = figures.If(f.Measured >= 1-variantGap)
-	r.Figure(f)
 	return nil
 }
 

@@ -12,7 +12,6 @@ import (
 	"inferplan/bench/instrument"
 	"inferplan/bench/pard/ttft"
 	"inferplan/bench/qlm/instance"
-	"inferplan/bench/table"
 	"inferplan/bench/traces"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/seeded"
@@ -274,7 +273,7 @@ func ragOutcome(t *trace, rate float64, name string, seed uint64) (outcome, erro
 }
 
 // measureRAG compares policies at three mean rates on the trace azure.
-func (b *bench) measureRAG(r *instrument.Run, t *table.Table) error {
+func (b *bench) measureRAG(r *instrument.Run, t *instrument.Table) error {
 	var list []scenario
 	for _, rate := range []float64{3, 4, 5} {
 		list = append(list, scenario{fmt.Sprintf("rag/azure-%g", rate), func(_ context.Context, policy string, seed uint64) (outcome, error) {

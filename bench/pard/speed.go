@@ -5,11 +5,10 @@ import (
 	"math"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 )
 
 // measureSpeed measures the case with most requests alone.
-func (b *bench) measureSpeed(r *instrument.Run, _ *table.Table) error {
+func (b *bench) measureSpeed(r *instrument.Run, _ *instrument.Table) error {
 	least := math.Inf(1)
 	var out outcome
 	for range 3 {

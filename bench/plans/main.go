@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/cputime"
 	"inferplan/formats/diff"
 	"inferplan/planner"
@@ -46,7 +45,7 @@ type result struct {
 }
 
 // plans solves the cases, and states how many are worse than recorded by another commit.
-func (b *bench) plans(r *instrument.Run, t *table.Table) error {
+func (b *bench) plans(r *instrument.Run, t *instrument.Table) error {
 	list, err := cases(r)
 	if err != nil {
 		return err

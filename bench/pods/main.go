@@ -19,7 +19,6 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/instrument"
 	"inferplan/bench/served"
-	"inferplan/bench/table"
 	"inferplan/formats/document"
 	"inferplan/formats/outcomes"
 )
@@ -59,7 +58,7 @@ func main() {
 func (b *bench) part(port, protocol string) instrument.Part {
 	return instrument.Part{Name: port, Title: "Exported manifests, played in a network namespace a pod, clients of " + protocol,
 		Columns: []string{"after", "s", "requests", "answered", "late", "refused or lost"},
-		Measure: func(r *instrument.Run, t *table.Table) error { return b.measure(r, t, port, protocol) }}
+		Measure: func(r *instrument.Run, t *instrument.Table) error { return b.measure(r, t, port, protocol) }}
 }
 
 // phase is a part of the run with its own event, from the moment of the event on.
@@ -85,7 +84,7 @@ type play struct {
 }
 
 // measure plays the pods of a plan, and states what became of requests.
-func (b *bench) measure(r *instrument.Run, t *table.Table, port, protocol string) error {
+func (b *bench) measure(r *instrument.Run, t *instrument.Table, port, protocol string) error {
 	dir, err := os.MkdirTemp("", "bench-pods-")
 	if err != nil {
 		return err
@@ -359,7 +358,7 @@ func (p *play) count(dir string) error {
 }
 
 // state states the figures and fills the table.
-func (p *play) state(r *instrument.Run, t *table.Table, protocol string, back, switched time.Duration) error {
+func (p *play) state(r *instrument.Run, t *instrument.Table, protocol string, back, switched time.Duration) error {
 	const source = "own"
 	restarts := int64(0)
 	for _, d := range p.pods {
@@ -375,7 +374,7 @@ func (p *play) state(r *instrument.Run, t *table.Table, protocol string, back, s
 			reasons = append(reasons, fmt.Sprintf("%d %s", x.refused[reason], reason))
 		}
 		t.Add(x.name, fmt.Sprintf("%.0f", to-x.seconds), x.answered+x.dropped, x.answered, x.late, strings.Join(reasons, ", "))
-		f := instrument.Limited(protocol+", "+x.name+": requests that were refused or lost", source, "exactly", 0, "", []float64{float64(x.dropped)})
+		f := r.Exactly(protocol+", "+x.name+": requests that were refused or lost", source, 0, "", float64(x.dropped))
 		f.Note = fmt.Sprintf("of %d, in %.0f s%s", x.answered+x.dropped, to-x.seconds, strings.Join(append([]string{""}, reasons...), ", "))
 		switch i {
 		case 1:
@@ -384,7 +383,6 @@ func (p *play) state(r *instrument.Run, t *table.Table, protocol string, back, s
 		case 2:
 			f.Note += fmt.Sprintf("; in force in all servers after %.1f s, no pod restarted", switched.Seconds())
 		}
-		r.Figure(f)
 	}
 	r.Exactly(protocol+", pods that were restarted, beside the one that was killed", source, 0, "", float64(restarts-1))
 	return nil

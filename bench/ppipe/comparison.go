@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 )
 
 // dnn is one model of a case, with its highest load under each algorithm.
@@ -121,7 +120,7 @@ func (c *comparison) gain(cluster, algorithm string) string {
 }
 
 // rows adds a row per algorithm, with columns for some clusters.
-func (c *comparison) rows(t *table.Table, cases, arrivals string, m manner, columns []string) {
+func (c *comparison) rows(t *instrument.Table, cases, arrivals string, m manner, columns []string) {
 	for _, a := range algorithms {
 		row := []any{cases, arrivals, fmt.Sprintf("%s, %s", m.policy, m.network), a, len(c.dnns), fmt.Sprintf("%.3f", c.load("", a)), c.gain("", a),
 			fmt.Sprintf("%+.1f %%", 100*(c.load("", "PPipe")/c.load("", a)-1)), fmt.Sprintf("%.3f", mean(c.use[a]["high"])), fmt.Sprintf("%.3f", mean(c.use[a]["low"]))}
@@ -146,11 +145,10 @@ func (b *bench) gains(c *comparison, family, command string, p process) {
 			continue
 		}
 		ratio, interval := instrument.Mean(ratios)
-		f := instrument.Limited(fmt.Sprintf("highest load of PPipe above that of %s, mean of ratios, %s, %s, %s on %s", a, family, p.name, asArtifact.policy, asArtifact.network),
-			"PPipe (USENIX ATC 2025), figure 6", "at least", paper[a], "%", []float64{100 * (ratio - 1)})
+		f := b.AtLeast(fmt.Sprintf("highest load of PPipe above that of %s, mean of ratios, %s, %s, %s on %s", a, family, p.name, asArtifact.policy, asArtifact.network),
+			"PPipe (USENIX ATC 2025), figure 6", paper[a], "%", 100*(ratio-1))
 		f.Interval = &[2]float64{100 * (interval[0] - 1), 100 * (interval[1] - 1)}
 		f.Note = fmt.Sprintf("%d DNNs, %d of them at no load; PPipe %.3f, %s %.3f", len(c.dnns), none, c.load("", "PPipe"), a, c.load("", a))
 		f.Command = command
-		b.Figure(f)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"gonum.org/v1/plot/plotter"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/pages/picture"
 	"inferplan/policy"
 	"inferplan/sim"
@@ -59,7 +58,7 @@ type sweep struct {
 
 // latency compares, at the same plans, what going at once and waiting for fuller batches do
 // to the latency at every load, and to the highest load.
-func (b *bench) latency(_ *instrument.Run, t *table.Table) error {
+func (b *bench) latency(_ *instrument.Run, t *instrument.Table) error {
 	all, err := b.scenes("maf19/", b.recorded(algorithms...), b.replanned(1), b.replanned(3))
 	if err != nil {
 		return err
@@ -164,9 +163,9 @@ func (b *bench) latencyFigures(set string, atOnce, waiting *sweep) {
 	lost := 100 * (mean(waiting.Loads[full].Attained) - mean(atOnce.Loads[full].Attained))
 	less := 100 * (1 - mean(atOnce.Highest)/mean(waiting.Highest))
 	note := fmt.Sprintf("%d models, %d runs of %v", len(atOnce.Highest), b.runs, b.duration)
-	b.state("p50 over the sum of batch-1 times and transfers, most of models at loads up to .3, "+set, "own", "at most", 1.3, "", note, worst)
-	b.state("attainment at load 1 lost by going at once, "+set, "own", "at most", .1, "points", note, lost)
-	b.state("highest load at .99 lost by going at once, mean of models, "+set, "own", "at most", .2, "%", note+", in steps of .005", less)
+	b.AtMost("p50 over the sum of batch-1 times and transfers, most of models at loads up to .3, "+set, "own", 1.3, "", worst).Note = note
+	b.AtMost("attainment at load 1 lost by going at once, "+set, "own", .1, "points", lost).Note = note
+	b.AtMost("highest load at .99 lost by going at once, mean of models, "+set, "own", .2, "%", less).Note = note + ", in steps of .005"
 }
 
 // plotLatency draws the latencies of all sets over the load.

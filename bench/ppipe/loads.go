@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 )
 
 // processesOf returns the arrivals under which part load shows a case: bursty ones for those weighted as maf21. Those weighted equally
@@ -24,7 +23,7 @@ func processesOf(s *scene) []process {
 }
 
 // load compares the algorithms.
-func (b *bench) load(_ *instrument.Run, t *table.Table) error {
+func (b *bench) load(_ *instrument.Run, t *instrument.Table) error {
 	scenes, err := b.scenes("^maf|^ours", b.recorded(algorithms...), b.ours("ours19", weights19), b.ours("ours21", weights21))
 	if err != nil {
 		return err
@@ -56,7 +55,7 @@ func (b *bench) load(_ *instrument.Run, t *table.Table) error {
 
 // baselines holds our NP and DART-r plans of recorded cases against the recorded ones:
 // the highest load of each DNN, where load 1 is the promise of the recorded PPipe plan.
-func (b *bench) baselines(_ *instrument.Run, t *table.Table) error {
+func (b *bench) baselines(_ *instrument.Run, t *instrument.Table) error {
 	recordedCases, err := b.scenes("^maf19/", b.recorded(algorithms...))
 	if err != nil {
 		return err
@@ -76,14 +75,13 @@ func (b *bench) baselines(_ *instrument.Run, t *table.Table) error {
 	recordedLoads.rows(t, "recorded", poisson.name, asArtifact, nil)
 	ownLoads.rows(t, "ours", poisson.name, asArtifact, nil)
 	for _, a := range []string{"DART-r", "NP"} {
-		b.state(fmt.Sprintf("highest load of our %s plans over that of the recorded ones, mean of %d DNNs", a, len(ownLoads.dnns)), "PPipe (USENIX ATC 2025), recorded plans", "at least", -0.01, "",
-			fmt.Sprintf("ours %.3f, recorded %.3f; Poisson, the artifact's dispatch", ownLoads.load("", a), recordedLoads.load("", a)), ownLoads.load("", a)-recordedLoads.load("", a))
+		b.AtLeast(fmt.Sprintf("highest load of our %s plans over that of the recorded ones, mean of %d DNNs", a, len(ownLoads.dnns)), "PPipe (USENIX ATC 2025), recorded plans", -0.01, "", ownLoads.load("", a)-recordedLoads.load("", a)).Note = fmt.Sprintf("ours %.3f, recorded %.3f; Poisson, the artifact's dispatch", ownLoads.load("", a), recordedLoads.load("", a))
 	}
 	return nil
 }
 
 // small compares the algorithms on the DNNs one at a time.
-func (b *bench) small(_ *instrument.Run, t *table.Table) error {
+func (b *bench) small(_ *instrument.Run, t *instrument.Table) error {
 	for _, m := range []manner{asArtifact, asOurs} {
 		for _, cluster := range clusters {
 			scenes, err := b.scenes(".", b.singly(cluster+"-S"))

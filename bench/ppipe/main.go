@@ -116,13 +116,6 @@ func (b *bench) solve(ctx context.Context, name string, in planner.Inputs, opt p
 	})
 }
 
-// state states a figure of one value with a note.
-func (b *bench) state(claim, source, relation string, limit float64, unit, note string, value float64) {
-	f := instrument.Limited(claim, source, relation, limit, unit, []float64{value})
-	f.Note = note
-	b.Figure(f)
-}
-
 // mean returns the mean of values, which are summed in their order; NaN of none.
 func mean(values []float64) float64 {
 	sum := 0.0

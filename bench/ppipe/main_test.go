@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/testkit/bundletest"
 )
 
@@ -31,7 +30,7 @@ func measured(t *testing.T, name, cases string) [][]string {
 			continue
 		}
 		i.Parts = []instrument.Part{part}
-		i.Parts[0].Measure = func(r *instrument.Run, tab *table.Table) error {
+		i.Parts[0].Measure = func(r *instrument.Run, tab *instrument.Table) error {
 			err := part.Measure(r, tab)
 			rows = tab.Rows
 			return err

@@ -8,13 +8,12 @@ import (
 
 	"inferplan/bench/instrument"
 	"inferplan/bench/ppipe/reactive"
-	"inferplan/bench/table"
 	"inferplan/policy"
 	"inferplan/policy/reserve"
 )
 
 // transfer compares reserving links with reacting to what arrives.
-func (b *bench) transfer(_ *instrument.Run, t *table.Table) error {
+func (b *bench) transfer(_ *instrument.Run, t *instrument.Table) error {
 	scenes, err := b.scenes("^ablation/", b.recorded(algorithms...))
 	if err != nil {
 		return err
@@ -57,7 +56,7 @@ func (b *bench) transfer(_ *instrument.Run, t *table.Table) error {
 // links compares, at the same plans under reserve, the highest load of every model
 // beside the others: each pipeline with links of its own, and the cluster's network,
 // where stages of several models share the NIC of a node.
-func (b *bench) links(_ *instrument.Run, t *table.Table) error {
+func (b *bench) links(_ *instrument.Run, t *instrument.Table) error {
 	scenes, err := b.scenes("^maf19/", b.recorded(algorithms...))
 	if err != nil {
 		return err
@@ -92,8 +91,8 @@ func (b *bench) links(_ *instrument.Run, t *table.Table) error {
 		}
 	}
 	note := fmt.Sprintf("recorded plans, %d models at once, %d runs of %v", len(lost), b.runs, b.duration)
-	b.state("highest load lost by shared NICs under reserve, mean of models", "own", "at most", .01, "", note+", at most load 1", mean(capped))
-	b.state("highest load lost by shared NICs under reserve, loads beyond 1 too, mean of models", "own", "at most", .01, "", note, mean(lost))
-	b.state("least load with shared NICs of models that have .96 without", "own", "at least", .93, "", note, least)
+	b.AtMost("highest load lost by shared NICs under reserve, mean of models", "own", .01, "", mean(capped)).Note = note + ", at most load 1"
+	b.AtMost("highest load lost by shared NICs under reserve, loads beyond 1 too, mean of models", "own", .01, "", mean(lost)).Note = note
+	b.AtLeast("least load with shared NICs of models that have .96 without", "own", .93, "", least).Note = note
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 
 	"inferplan/bench/held"
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/formats"
 	"inferplan/planner"
 	"inferplan/planner/kind"
@@ -16,7 +15,7 @@ import (
 )
 
 // objective plans the recorded cases with their options, one after the other for the CPU time of each.
-func (b *bench) objective(r *instrument.Run, t *table.Table) error {
+func (b *bench) objective(r *instrument.Run, t *instrument.Table) error {
 	all, err := b.scenes("^maf19/|^maf21/|^ablation/", b.recorded())
 	if err != nil {
 		return err
@@ -44,7 +43,7 @@ func (b *bench) objective(r *instrument.Run, t *table.Table) error {
 
 // headline plans the recorded cases at their own margin, at the headroom that simulation chooses, and without any; one at a time, for the
 // CPU time of each.
-func (b *bench) headline(r *instrument.Run, t *table.Table) error {
+func (b *bench) headline(r *instrument.Run, t *instrument.Table) error {
 	all, err := b.scenes("^maf19/", b.recorded(algorithms...))
 	if err != nil {
 		return err
@@ -99,9 +98,9 @@ func (b *bench) headline(r *instrument.Run, t *table.Table) error {
 		return errNoCase
 	}
 	source, note := "PPipe's artifact, maf19", fmt.Sprintf("%d cases; against the artifact's plans in steps of .01 %.3f", len(ratios), mean(fineRatios))
-	b.state("certified rps of --margin auto over the artifact's, mean of cases", source, "at least", 1.25, "", note, mean(ratios))
-	b.state("certified rps of --margin auto over the artifact's, least of cases", source, "at least", 1, "", note, slices.Min(ratios))
-	b.state("CPU time of --margin auto, most of a case", "own", "at most", 10, "s", note, slices.Max(cpu))
+	b.AtLeast("certified rps of --margin auto over the artifact's, mean of cases", source, 1.25, "", mean(ratios)).Note = note
+	b.AtLeast("certified rps of --margin auto over the artifact's, least of cases", source, 1, "", slices.Min(ratios)).Note = note
+	b.AtMost("CPU time of --margin auto, most of a case", "own", 10, "s", slices.Max(cpu)).Note = note
 	return nil
 }
 
@@ -143,7 +142,7 @@ func leastRate(p *formats.Plan) float64 {
 }
 
 // gaps plans the recorded cases with default flags, and says what keeps each plan below its bound.
-func (b *bench) gaps(r *instrument.Run, t *table.Table) error {
+func (b *bench) gaps(r *instrument.Run, t *instrument.Table) error {
 	all, err := b.scenes("^maf19/", b.recorded())
 	if err != nil {
 		return err
@@ -176,6 +175,6 @@ func (b *bench) gaps(r *instrument.Run, t *table.Table) error {
 	note := fmt.Sprintf("%d cases, mean %.3f: devices %.3f, links %.3f, filling %.3f, queueing %.3f, not stated %.3f",
 		len(all), mean(causes[0]), mean(causes[1]), mean(causes[2]), mean(causes[3]), mean(causes[4]), mean(causes[5]))
 	// Half of the 6 to 13 % by which the best plans stayed below the fluid bound before headroom was searched by model is asked.
-	b.state("default plans below their bound, largest of cases", "PPipe's artifact, maf19", "at most", 0.065, "", note, slices.Max(causes[0]))
+	b.AtMost("default plans below their bound, largest of cases", "PPipe's artifact, maf19", 0.065, "", slices.Max(causes[0])).Note = note
 	return nil
 }

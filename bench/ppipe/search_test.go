@@ -5,12 +5,11 @@ import (
 	"testing"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 )
 
 // Wherever a search starts, it ends where the whole grid shows it: at a step that attains, below one that does not.
 func TestSearchAgainstGrid(t *testing.T) {
-	within(t, func(b *bench, _ *table.Table) error {
+	within(t, func(b *bench, _ *instrument.Table) error {
 		ctx := context.Background()
 		scenes, err := b.scenes("^maf19/G3/HC3/", b.recorded(algorithms...))
 		if err != nil {
@@ -52,10 +51,10 @@ func TestSearchAgainstGrid(t *testing.T) {
 }
 
 // within calls a function as the part of an instrument that has read the reference data.
-func within(t *testing.T, measure func(b *bench, t *table.Table) error, args ...string) {
+func within(t *testing.T, measure func(b *bench, t *instrument.Table) error, args ...string) {
 	t.Helper()
 	i, b := newInstrument()
-	i.Parts = []instrument.Part{{Name: "test", Measure: func(_ *instrument.Run, tab *table.Table) error { return measure(b, tab) }}}
+	i.Parts = []instrument.Part{{Name: "test", Measure: func(_ *instrument.Run, tab *instrument.Table) error { return measure(b, tab) }}}
 	if err := start(t, i, args...); err != nil {
 		t.Error(err)
 	}

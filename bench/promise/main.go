@@ -13,7 +13,6 @@ import (
 
 	"inferplan/bench/instrument"
 	"inferplan/bench/served"
-	"inferplan/bench/table"
 	"inferplan/formats"
 )
 
@@ -30,7 +29,7 @@ func main() {
 	loads := ""
 	i := &instrument.Instrument{Name: "promise"}
 	for _, d := range deployments() {
-		i.Parts = append(i.Parts, instrument.Part{Name: d.kind, Title: d.title, Measure: func(r *instrument.Run, t *table.Table) error { return b.measure(r, t, &d) },
+		i.Parts = append(i.Parts, instrument.Part{Name: d.kind, Title: d.title, Measure: func(r *instrument.Run, t *instrument.Table) error { return b.measure(r, t, &d) },
 			Columns: []string{"load", "requests", "in time: promised, replayed, served", "p50 ms", "p99 ms", "p50, p99 against promised", "against replayed"}})
 	}
 	i.Flags = func(f *flag.FlagSet) {
@@ -56,7 +55,7 @@ func main() {
 }
 
 // measure prepares a deployment, and adds a row for each load and the figures of all.
-func (b *bench) measure(r *instrument.Run, t *table.Table, d *deployment) error {
+func (b *bench) measure(r *instrument.Run, t *instrument.Table, d *deployment) error {
 	program, err := filepath.Abs(b.program)
 	if err != nil {
 		return err

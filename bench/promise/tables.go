@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/formats"
 	"inferplan/formats/document"
 )
@@ -54,7 +53,7 @@ func summary(load float64, rounds []*round) row {
 }
 
 // add adds the row of a load to the deployment's table.
-func (d *deployment) add(t *table.Table, x *row) {
+func (d *deployment) add(t *instrument.Table, x *row) {
 	three := func(format string, v [3]float64, factor float64) string {
 		parts := []string{fmt.Sprintf(format, factor*v[0]), fmt.Sprintf(format, factor*v[1]), fmt.Sprintf(format, factor*v[2])}
 		if !d.records {

@@ -9,11 +9,10 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/instrument"
 	"inferplan/bench/qlm/sizing"
-	"inferplan/bench/table"
 )
 
 // besides puts batches beside interactive requests.
-func (b *bench) besides(r *instrument.Run, t *table.Table) error {
+func (b *bench) besides(r *instrument.Run, t *instrument.Table) error {
 	d, err := sizing.OpenTrace(r.Data)
 	if err != nil {
 		return err
@@ -51,9 +50,7 @@ func besideFigures(r *instrument.Run, c *sizing.BatchCase, o *sizing.Outcome, ot
 		last = max(last, o.Runs[i].Last)
 	}
 	lines := len(o.Runs) * c.Lines
-	f := instrument.Limited("whole interactive answers, p99 beside a batch over p99 alone, "+c.Name, source, "at most", sizing.Slower, "times", o.Ratios())
-	f.Note = o.Fleet + "; others: " + others
-	r.Figure(f)
+	r.AtMost("whole interactive answers, p99 beside a batch over p99 alone, "+c.Name, source, sizing.Slower, "times", o.Ratios()...).Note = o.Fleet + "; others: " + others
 	r.Figure(figures.Figure{Claim: "lines of the batch that were answered within its window, " + c.Name, Source: source, Asked: "all", Measured: float64(done), Unit: fmt.Sprint("of ", lines),
 		Holds: figures.If(done == lines), Note: fmt.Sprintf("the last one after %.0f of 600 s", last.Seconds())})
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/formats/seeded"
 	"inferplan/policy/vqueue"
 	"inferplan/solver/stoch"
@@ -78,7 +77,7 @@ func lateIn(p *vqueue.Problem, s *vqueue.Assignment, rng *rand.Rand) (late, whol
 	return late, whole
 }
 
-func (b *bench) chance(r *instrument.Run, t *table.Table) error {
+func (b *bench) chance(r *instrument.Run, t *instrument.Table) error {
 	t.Columns = []string{"groups x queues, load"}
 	for _, o := range plans {
 		t.Columns = append(t.Columns, o.name)

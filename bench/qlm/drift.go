@@ -9,7 +9,6 @@ import (
 
 	"inferplan/bench/instrument"
 	"inferplan/bench/qlm/instance"
-	"inferplan/bench/table"
 	"inferplan/policy/vqueue"
 	"inferplan/sim/llm"
 	"inferplan/solver/stoch"
@@ -185,7 +184,7 @@ func drift(q *instance.Queue, seed uint64, most int) (drifted, error) {
 }
 
 // drifts holds waits that are predicted while a queue is served against what they came to.
-func (b *bench) drifts(r *instrument.Run, t *table.Table) error {
+func (b *bench) drifts(r *instrument.Run, t *instrument.Table) error {
 	queues, err := instance.Queues(r.Data)
 	if err != nil {
 		return err

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/cputime"
 	"inferplan/formats/seeded"
 	"inferplan/planner/queue"
@@ -129,7 +128,7 @@ func (c program) solve(ctx context.Context) (out solved, err error) {
 // sameValue is the relative difference up to which two objectives are the same.
 const sameValue = 1e-4
 
-func (b *bench) exact(r *instrument.Run, t *table.Table) error {
+func (b *bench) exact(r *instrument.Run, t *instrument.Table) error {
 	t.Columns = []string{"program", "variables / rows", "status", "CPU s", "value", "bound", "search", "its CPU s", "search: above the optimum, %"}
 	for _, c := range first(b, smallPrograms, programs) {
 		x, err := instrument.Measured(r, fmt.Sprint("exact/", c, "/", c.load), func() (solved, error) { return c.solve(r.Ctx) })

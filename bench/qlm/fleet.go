@@ -6,7 +6,6 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/instrument"
 	"inferplan/bench/qlm/fleet"
-	"inferplan/bench/table"
 )
 
 // fleetCase is a workload with rows of the trace at three rates. QLM's options were chosen on the rows from 0 on, the others
@@ -32,7 +31,7 @@ var (
 const seeds = 5
 
 // fleets holds the policies against each other on four A100s.
-func (b *bench) fleets(r *instrument.Run, t *table.Table) error {
+func (b *bench) fleets(r *instrument.Run, t *instrument.Table) error {
 	s := &sweep{axis: "workload, requests/s (load), rows", seeds: seeds, policies: named("FCFS", "EDF", "SHEPHERD-like", "partition", "gateway-like", "QLM")}
 	for _, c := range fleetCases {
 		w := &fleet.Workloads[c.workload]
@@ -64,14 +63,12 @@ func fleetClaims(r *instrument.Run, got *swept, i int, least float64) {
 	if p.Workload != &fleet.Workloads[0] {
 		return
 	}
-	f := instrument.Limited(where+"throughput above SHEPHERD-like", "QLM, section 8; requests by the time to the last answer", "at least", 20, "%", []float64{100 * (qlm.throughput()/shepherd.throughput() - 1)})
-	f.Note = fmt.Sprintf("%.2f against %.2f requests a second. They come at %.2f, and no policy answers before the last one came: more than %.1f %% is not possible", qlm.throughput(), shepherd.throughput(), p.RPS, 100*(p.RPS/shepherd.throughput()-1))
-	r.Figure(f)
+	r.AtLeast(where+"throughput above SHEPHERD-like", "QLM, section 8; requests by the time to the last answer", 20, "%", 100*(qlm.throughput()/shepherd.throughput()-1)).Note = fmt.Sprintf("%.2f against %.2f requests a second. They come at %.2f, and no policy answers before the last one came: more than %.1f %% is not possible", qlm.throughput(), shepherd.throughput(), p.RPS, 100*(p.RPS/shepherd.throughput()-1))
 }
 
 // admissions holds QLM against other rules where all instances have one model, with rows and seeds that neither options nor
 // the rule of admission were tuned on.
-func (b *bench) admissions(r *instrument.Run, t *table.Table) error {
+func (b *bench) admissions(r *instrument.Run, t *instrument.Table) error {
 	d, err := b.traces()
 	if err != nil {
 		return err
@@ -105,9 +102,7 @@ func (b *bench) admissions(r *instrument.Run, t *table.Table) error {
 				}
 			}
 			qlm, other := got.at(i, "QLM").inTime(), got.at(i, best).inTime()
-			f := instrument.Limited(fmt.Sprintf("W_B, %s: QLM over the best other rule", got.points[i].label), "one model on four A100s, seeds 11 to 15, neither rows nor seeds tuned on", "at least", -0.3, "points of requests in time", []float64{qlm - other})
-			f.Note = fmt.Sprintf("%.2f %% in time, %s %.2f, QLM without pricing %.2f", qlm, best, other, got.at(i, "no pricing").inTime())
-			r.Figure(f)
+			r.AtLeast(fmt.Sprintf("W_B, %s: QLM over the best other rule", got.points[i].label), "one model on four A100s, seeds 11 to 15, neither rows nor seeds tuned on", -0.3, "points of requests in time", qlm-other).Note = fmt.Sprintf("%.2f %% in time, %s %.2f, QLM without pricing %.2f", qlm, best, other, got.at(i, "no pricing").inTime())
 		}
 	}
 	return b.sweep(r, t, s)

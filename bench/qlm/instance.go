@@ -7,13 +7,12 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/instrument"
 	"inferplan/bench/qlm/instance"
-	"inferplan/bench/table"
 	"inferplan/profiler/llmrun"
 )
 
 // instances holds the model of an instance against runs of real servers: constants that are fitted to both runs, and those of
 // one run on the other.
-func instances(r *instrument.Run, t *table.Table) error {
+func instances(r *instrument.Run, t *instrument.Table) error {
 	runs, err := instance.Bundled(r.Data)
 	if err != nil {
 		return err

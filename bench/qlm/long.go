@@ -5,7 +5,6 @@ import (
 
 	"inferplan/bench/instrument"
 	"inferplan/bench/qlm/fleet"
-	"inferplan/bench/table"
 	"inferplan/policy/vqueue"
 )
 
@@ -23,7 +22,7 @@ var longs = []struct {
 }
 
 // longQueues shows what simulation takes a request where queues are long or instances many.
-func (b *bench) longQueues(r *instrument.Run, t *table.Table) error {
+func (b *bench) longQueues(r *instrument.Run, t *instrument.Table) error {
 	d, err := b.traces()
 	if err != nil {
 		return err
@@ -39,10 +38,8 @@ func (b *bench) longQueues(r *instrument.Run, t *table.Table) error {
 			return err
 		}
 		each := 1000 * out.CPU / float64(x.Requests)
-		f := instrument.Limited(fmt.Sprintf("CPU a request of a simulated run, %d requests at load %g on %d instances of Vicuna-13B, %s", x.Requests, x.Load, x.Instances, x.order),
-			"the policy vqueue, lengths of Azure's conversations of 2023, Poisson arrivals, seed 1", "at most", x.limit, "ms of CPU", []float64{each})
-		f.Note = fmt.Sprintf("%d requests in time", out.InTime)
-		r.Figure(f)
+		r.AtMost(fmt.Sprintf("CPU a request of a simulated run, %d requests at load %g on %d instances of Vicuna-13B, %s", x.Requests, x.Load, x.Instances, x.order),
+			"the policy vqueue, lengths of Azure's conversations of 2023, Poisson arrivals, seed 1", x.limit, "ms of CPU", each).Note = fmt.Sprintf("%d requests in time", out.InTime)
 		t.Add(x.Instances, x.Requests, x.Load, x.order, fmt.Sprintf("%.3f", each), x.limit, out.Searches, fmt.Sprintf("%.3g", float64(out.Searched)), out.InTime)
 	}
 	t.Note("Answers within 30, 120 and 300 s (shares .2, .4, .4). Re-plans may be as long as `plan simulate` lets them be. At load 20 nearly all requests wait at once.")

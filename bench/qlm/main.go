@@ -7,7 +7,6 @@ import (
 
 	"inferplan/bench/instrument"
 	"inferplan/bench/qlm/fleet"
-	"inferplan/bench/table"
 )
 
 // bench holds what the parts have in common.
@@ -37,13 +36,13 @@ func (b *bench) parts() []instrument.Part {
 		{Name: "sizing", Title: "GPUs for 99 % of interactive and 99 % of batch requests in time", Measure: b.sizings},
 	}
 	for _, s := range sweeps() {
-		list = append(list, instrument.Part{Name: s.name, Group: "sweeps", Title: s.source, Measure: func(r *instrument.Run, t *table.Table) error {
+		list = append(list, instrument.Part{Name: s.name, Group: "sweeps", Title: s.source, Measure: func(r *instrument.Run, t *instrument.Table) error {
 			return b.sweep(r, t, &s)
 		}})
 	}
 	for i := range list {
 		measure := list[i].Measure
-		list[i].Measure = func(r *instrument.Run, t *table.Table) error {
+		list[i].Measure = func(r *instrument.Run, t *instrument.Table) error {
 			err := measure(r, t)
 			if err == nil {
 				b.measured++
@@ -52,13 +51,11 @@ func (b *bench) parts() []instrument.Part {
 		}
 	}
 	others := len(list)
-	return append(list, instrument.Part{Name: "time", Title: "CPU time of all parts", Measure: func(r *instrument.Run, _ *table.Table) error {
+	return append(list, instrument.Part{Name: "time", Title: "CPU time of all parts", Measure: func(r *instrument.Run, _ *instrument.Table) error {
 		if b.measured < others || b.small {
 			return nil
 		}
-		f := instrument.Limited(fmt.Sprintf("CPU time of all tables, %d rows and %d seeds of each point of the sweeps", b.rows, b.seeds), "this instrument", "at most", 30*60, "s of CPU", []float64{r.Spent()})
-		f.Command = r.Command()
-		r.Figure(f)
+		r.AtMost(fmt.Sprintf("CPU time of all tables, %d rows and %d seeds of each point of the sweeps", b.rows, b.seeds), "this instrument", 30*60, "s of CPU", r.Spent()).Command = r.Command()
 		return nil
 	}})
 }

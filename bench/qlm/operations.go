@@ -6,11 +6,10 @@ import (
 
 	"inferplan/bench/instrument"
 	"inferplan/bench/qlm/fleet"
-	"inferplan/bench/table"
 )
 
 // operations shows the cost of each operation by model and kind of instance.
-func operations(r *instrument.Run, t *table.Table) error {
+func operations(r *instrument.Run, t *instrument.Table) error {
 	t.Columns = []string{"model, instance", "state of a request, MB", "swap out and in", "compute again", "weights from host", "from storage"}
 	list := fleet.Operations()
 	swapped := 0

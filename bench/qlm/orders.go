@@ -6,7 +6,6 @@ import (
 
 	"inferplan/bench/instrument"
 	"inferplan/bench/qlm/latebound"
-	"inferplan/bench/table"
 	"inferplan/cputime"
 	"inferplan/formats/seeded"
 	"inferplan/policy/vqueue"
@@ -66,7 +65,7 @@ func (c queueCase) order(ctx context.Context) (out ordered, err error) {
 }
 
 // orders holds the search on a large problem against the bound.
-func (b *bench) orders(r *instrument.Run, t *table.Table) error {
+func (b *bench) orders(r *instrument.Run, t *instrument.Table) error {
 	c := queueCase{1000, 100, 16, 0.9}
 	x, err := instrument.Measured(r, fmt.Sprint("orders/", c), func() (ordered, error) { return c.order(r.Ctx) })
 	if err != nil {

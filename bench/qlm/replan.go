@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/cputime"
 	"inferplan/formats/seeded"
 	"inferplan/policy/vqueue"
@@ -77,7 +76,7 @@ func replans(ctx context.Context, groups int) (again, error) {
 	return out, ctx.Err()
 }
 
-func (b *bench) replan(r *instrument.Run, t *table.Table) error {
+func (b *bench) replan(r *instrument.Run, t *instrument.Table) error {
 	t.Columns = []string{"groups on 100 queues", "CPU ms, median", "most", "objective per request, greedy", "after the search"}
 	var results []again
 	for _, groups := range first(b, 1, []int{1000, 4000}) {

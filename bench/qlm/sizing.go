@@ -7,7 +7,6 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/instrument"
 	"inferplan/bench/qlm/sizing"
-	"inferplan/bench/table"
 )
 
 const sizingSource = "QLM, section 8; one trace, seeds 1 to 5 pooled, n and n + 1 keep 99 % of interactive and 99 % of batch requests"
@@ -20,7 +19,7 @@ const (
 )
 
 // sizings counts GPUs.
-func (b *bench) sizings(r *instrument.Run, t *table.Table) error {
+func (b *bench) sizings(r *instrument.Run, t *instrument.Table) error {
 	d, err := b.traces()
 	if err != nil {
 		return err
@@ -63,9 +62,7 @@ func (b *bench) sizings(r *instrument.Run, t *table.Table) error {
 		least float64
 	}{{"the sized partition", partition(sums), 40}, {"a gateway-like stack", sums[gatewayLike], 0}} {
 		saved := 100 * (1 - float64(sums[planned])/float64(x.count))
-		f := instrument.Limited(fmt.Sprintf("GPUs for 99/99, sum of %d cases: fewer than %s", mixed, x.than), sizingSource, "at least", x.least, "%", []float64{saved})
-		f.Note = fmt.Sprintf("%d against %d", sums[planned], x.count)
-		r.Figure(f)
+		r.AtLeast(fmt.Sprintf("GPUs for 99/99, sum of %d cases: fewer than %s", mixed, x.than), sizingSource, x.least, "%", saved).Note = fmt.Sprintf("%d against %d", sums[planned], x.count)
 	}
 	r.Exactly(fmt.Sprintf("GPUs for 99/99: of %d cases with several models, those in which the plan takes more than the sized partition", mixed), sizingSource, 0, "cases", float64(above))
 	return nil

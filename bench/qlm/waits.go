@@ -10,7 +10,6 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/instrument"
 	"inferplan/bench/qlm/instance"
-	"inferplan/bench/table"
 	"inferplan/policy/vqueue"
 	"inferplan/sim/llm"
 	"inferplan/testkit/queuetest"
@@ -151,7 +150,7 @@ func shuffle(r *instrument.Run, q *instance.Queue, drawing, times int) (list shu
 }
 
 // waits holds the estimator against drained queues that it was not fitted to.
-func (b *bench) waits(r *instrument.Run, t *table.Table) error {
+func (b *bench) waits(r *instrument.Run, t *instrument.Table) error {
 	queues, err := instance.Queues(r.Data)
 	if err != nil {
 		return err

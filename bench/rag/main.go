@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/cputime"
 	"inferplan/formats"
 	"inferplan/planner"
@@ -44,7 +43,7 @@ type comparison struct {
 }
 
 // compare plans an application as a user does who says nothing, and compares with the best split by hand.
-func compare(r *instrument.Run, t *table.Table, name string, a *workflows.RAG) (*comparison, error) {
+func compare(r *instrument.Run, t *instrument.Table, name string, a *workflows.RAG) (*comparison, error) {
 	began := cputime.Used()
 	plan, err := solve(r.Ctx, a, planner.Auto, planner.Auto)
 	if err != nil {
@@ -83,7 +82,7 @@ func attained(ctx context.Context, plan *formats.Plan) (float64, error) {
 }
 
 // applications compares the example and the drawn applications.
-func (b *bench) applications(r *instrument.Run, t *table.Table) error {
+func (b *bench) applications(r *instrument.Run, t *instrument.Table) error {
 	example, err := compare(r, t, "example", workflows.ExampleRAG())
 	if err != nil {
 		return err

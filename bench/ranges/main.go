@@ -15,7 +15,6 @@ import (
 	"gonum.org/v1/gonum/stat"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/engine/models"
 	"inferplan/engine/ort"
 	"inferplan/formats"
@@ -63,7 +62,7 @@ func main() {
 }
 
 // ranges measures the models one after the other.
-func (b *bench) ranges(r *instrument.Run, t *table.Table) error {
+func (b *bench) ranges(r *instrument.Run, t *instrument.Table) error {
 	if err := os.MkdirAll(r.Folder, 0o755); err != nil {
 		return fmt.Errorf("making the folder of results: %w", err)
 	}
@@ -176,7 +175,7 @@ func compare(p *formats.Profile) ([]rangeErrors, error) {
 }
 
 // report adds a row and the figures of each batch size.
-func report(r *instrument.Run, t *table.Table, list []rangeErrors) {
+func report(r *instrument.Run, t *instrument.Table, list []rangeErrors) {
 	slices.SortStableFunc(list, func(a, b rangeErrors) int { return a.batch - b.batch })
 	for rest := list; len(rest) > 0; {
 		var estimates, sums, bias []float64

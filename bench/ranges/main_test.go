@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/formats"
 	"inferplan/formats/document"
 )
@@ -36,7 +35,7 @@ func TestCompare(t *testing.T) {
 			t.Errorf("%+v, expected errors of %v", list[i], want)
 		}
 	}
-	tab := &table.Table{}
+	tab := &instrument.Table{}
 	report(&instrument.Run{}, tab, list)
 	if want := []string{"2", "2", "0.0", "5.0", "-5.0", "0.0", "11.1"}; len(tab.Rows) != 1 || !slices.Equal(tab.Rows[0], want) {
 		t.Errorf("rows %v, expected %v", tab.Rows, want)

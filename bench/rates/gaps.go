@@ -12,7 +12,6 @@ import (
 	"inferplan/bench/drawn"
 	"inferplan/bench/held"
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/planner"
@@ -69,7 +68,7 @@ var causes = []struct {
 }
 
 // gaps measures small fleets.
-func (h *tester) gaps(r *instrument.Run, t *table.Table) error {
+func (h *tester) gaps(r *instrument.Run, t *instrument.Table) error {
 	t.Columns = []string{"devices", "SLO over batch 1", "gap: median", "most"}
 	for _, cause := range causes {
 		t.Columns = append(t.Columns, cause.name)

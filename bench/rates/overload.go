@@ -9,7 +9,6 @@ import (
 
 	"inferplan/bench/drawn"
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/planner"
 	"inferplan/sim"
 	"inferplan/solver/highs"
@@ -21,7 +20,7 @@ var overloads = []float64{1.2, 1.6, 2, 3}
 const leastGoodput = .85
 
 // overload plans drawn applications with default flags, and simulates them beyond their planned rates.
-func (h *tester) overload(r *instrument.Run, t *table.Table) error {
+func (h *tester) overload(r *instrument.Run, t *instrument.Table) error {
 	t.Columns = []string{"problem", "planned requests/s", "goodput over it at 1.2, 1.6, 2 and 3 times"}
 	var all []float64
 	for number := h.first; number <= h.last; number++ {

@@ -10,7 +10,6 @@ import (
 	"inferplan/bench/drawn"
 	"inferplan/bench/held"
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 	"inferplan/cputime"
 	"inferplan/planner"
 	"inferplan/solver/highs"
@@ -83,7 +82,7 @@ const (
 )
 
 // rates measures drawn problems.
-func (h *tester) rates(r *instrument.Run, t *table.Table) error {
+func (h *tester) rates(r *instrument.Run, t *instrument.Table) error {
 	t.Columns = []string{"problem", "stated", "misses at it", "holds rps", "bound", "best explicit flags hold", "flags", "CPU s"}
 	var missed, above []float64
 	refuted, plans := 0, 0

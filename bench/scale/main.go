@@ -10,7 +10,6 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/instrument"
 	"inferplan/bench/recorded"
-	"inferplan/bench/table"
 	"inferplan/cputime"
 	"inferplan/formats"
 	"inferplan/planner"
@@ -70,7 +69,7 @@ func (p *problem) solve(ctx context.Context, gap float64) (plan *formats.Plan, s
 
 // measure plans problems, and states the longest of the CPU times against what is asked. A problem that does not reach the gap
 // misses what is asked whatever it takes.
-func measure(r *instrument.Run, t *table.Table, claim string, gap, within float64, problems []problem) error {
+func measure(r *instrument.Run, t *instrument.Table, claim string, gap, within float64, problems []problem) error {
 	var took []float64
 	missed, widest := 0, 0.0
 	for i := range problems {
@@ -89,7 +88,7 @@ func measure(r *instrument.Run, t *table.Table, claim string, gap, within float6
 		}
 		t.Add(p.name, percent(gap), percent(*plan.Objective.Gap), fmt.Sprintf("%.2f", seconds), plan.StoppedBy, moved)
 	}
-	f := instrument.Limited(claim, "asked of this project", "at most", within, "s of CPU", took)
+	f := r.AtMost(claim, "asked of this project", within, "s of CPU", took...)
 	switch {
 	case missed == 0 && slices.Max(took) <= within:
 		f.Holds = figures.Yes
@@ -99,7 +98,6 @@ func measure(r *instrument.Run, t *table.Table, claim string, gap, within float6
 		f.Holds = figures.No
 	}
 	f.Note = fmt.Sprintf("the longest of %d; %d did not reach the gap, the widest is %s", len(took), missed, percent(widest))
-	r.Figure(f)
 	return nil
 }
 
@@ -117,7 +115,7 @@ func (b *bench) largeCases(rounding string) (out []problem) {
 }
 
 // many plans the large cluster to each gap.
-func (b *bench) many(r *instrument.Run, t *table.Table) error {
+func (b *bench) many(r *instrument.Run, t *instrument.Table) error {
 	for _, rounding := range roundings {
 		for _, aim := range aims {
 			claim := fmt.Sprintf("CPU time to a plan within %s of the bound: %s, %s rounding", percent(aim.gap), large, rounding)
@@ -130,7 +128,7 @@ func (b *bench) many(r *instrument.Run, t *table.Table) error {
 }
 
 // replan plans the large cluster anew after a change. A second is asked for.
-func (b *bench) replan(r *instrument.Run, t *table.Table) error {
+func (b *bench) replan(r *instrument.Run, t *instrument.Table) error {
 	for _, rounding := range roundings {
 		var list []problem
 		for seed, p := range b.largeCases(rounding) {
@@ -160,7 +158,7 @@ var fourModels = [][]string{
 }
 
 // four plans the models of recorded clusters on 100 GPUs of each measured kind.
-func (b *bench) four(r *instrument.Run, t *table.Table) error {
+func (b *bench) four(r *instrument.Run, t *instrument.Table) error {
 	const gap, within, gpus = 0.005, 60, 100
 	var list []problem
 	for _, models := range fourModels {
@@ -175,7 +173,7 @@ func (b *bench) four(r *instrument.Run, t *table.Table) error {
 }
 
 // small plans all measured models on 25 GPUs of each measured kind, the size that most teams have.
-func (b *bench) small(r *instrument.Run, t *table.Table) error {
+func (b *bench) small(r *instrument.Run, t *instrument.Table) error {
 	const gap, within, gpus = 0.01, 10, 25
 	for _, rounding := range roundings {
 		var list []problem

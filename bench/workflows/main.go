@@ -12,7 +12,6 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/instrument"
 	"inferplan/bench/served"
-	"inferplan/bench/table"
 	"inferplan/formats/report"
 )
 
@@ -49,7 +48,7 @@ func main() {
 }
 
 // measure serves and simulates a run for each rate.
-func (b *bench) measure(r *instrument.Run, t *table.Table) error {
+func (b *bench) measure(r *instrument.Run, t *instrument.Table) error {
 	dir, err := os.MkdirTemp("", "bench-workflows-")
 	if err != nil {
 		return err

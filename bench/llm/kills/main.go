@@ -12,7 +12,6 @@ import (
 
 	"inferplan/bench/figures"
 	"inferplan/bench/instrument"
-	"inferplan/bench/table"
 )
 
 const source = "who accepts a request must not lose it"
@@ -61,7 +60,7 @@ func main() {
 		f.Uint64Var(&b.seed, "seed", uint64(time.Now().UnixNano()), "of the moments of the kills")
 	}}
 	for _, k := range kinds {
-		i.Parts = append(i.Parts, instrument.Part{Name: k.name, Title: k.what, Measure: func(r *instrument.Run, _ *table.Table) error { return b.measure(r, &k) }})
+		i.Parts = append(i.Parts, instrument.Part{Name: k.name, Title: k.what, Measure: func(r *instrument.Run, _ *instrument.Table) error { return b.measure(r, &k) }})
 	}
 	instrument.Main(i)
 }

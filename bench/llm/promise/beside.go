@@ -16,7 +16,6 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/instrument"
 	"inferplan/bench/served"
-	"inferplan/bench/table"
 	"inferplan/engine/llm"
 	"inferplan/formats"
 	"inferplan/formats/document"
@@ -45,7 +44,7 @@ func besidePlan() *formats.Plan {
 }
 
 // beside serves interactive requests alone and beside a batch, in turns.
-func (b *bench) beside(r *instrument.Run, t *table.Table) error {
+func (b *bench) beside(r *instrument.Run, t *instrument.Table) error {
 	url, stop, err := served.Llama(r.Ctx, llama, b.dir, besideSlots, nil, names...)
 	if err != nil {
 		return err
@@ -77,11 +76,10 @@ func (b *bench) beside(r *instrument.Run, t *table.Table) error {
 	slices.Sort(ratios)
 	ratio := (ratios[(len(ratios)-1)/2] + ratios[len(ratios)/2]) / 2
 	const source = "batch beside interactive on one server"
-	f := instrument.Limited("first token of interactive requests, p99 beside a batch over p99 alone, median of the turns", source, "at most", 1.5, "times", []float64{ratio})
+	f := r.AtMost("first token of interactive requests, p99 beside a batch over p99 alone, median of the turns", source, 1.5, "times", ratio)
 	f.Interval = &[2]float64{ratios[0], ratios[len(ratios)-1]}
 	f.Note = fmt.Sprintf("all turns together: p99 %v alone, %v beside; p50 %v and %v; %d and %d requests in %d turns; %d of %d slots for batches",
 		quantile(alone, .99), quantile(with, .99), quantile(alone, .5), quantile(with, .5), len(alone), len(with), b.turns, besideBatch, besideSlots)
-	r.Figure(f)
 	lines := b.turns * batchLines
 	r.Figure(figures.Figure{Claim: "lines of batches that were completed within their window", Source: source, Asked: "all", Measured: float64(done), Unit: fmt.Sprint("of ", lines), Holds: figures.If(done == lines)})
 	return nil

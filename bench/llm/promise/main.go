@@ -12,7 +12,6 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/instrument"
 	"inferplan/bench/served"
-	"inferplan/bench/table"
 	"inferplan/formats/document"
 )
 
@@ -61,7 +60,7 @@ func main() {
 }
 
 // promise holds the simulator against a server with one slot.
-func (b *bench) promise(r *instrument.Run, t *table.Table) error {
+func (b *bench) promise(r *instrument.Run, t *instrument.Table) error {
 	url, stop, err := served.Llama(r.Ctx, llama, b.dir, 1, nil, names...)
 	if err != nil {
 		return err
@@ -109,15 +108,13 @@ func (b *bench) orders(r *instrument.Run, p *planned) error {
 	}
 	per100 := func(s *seen) float64 { return 100 * float64(s.swaps) / float64(len(rows)) }
 	r.Figure(figures.Figure{Claim: "order of completion as the simulator's, bursts for two models", Source: source, Asked: "all", Measured: float64(equal), Unit: fmt.Sprint("of ", len(rows)), Holds: figures.If(slices.Equal(simulated.order, served.order))})
-	f := instrument.Limited("swaps per 100 requests less those of the simulator, bursts", source, "exactly", 0, "", []float64{per100(served) - per100(simulated)})
-	f.Note = fmt.Sprintf("%.1f served", per100(served))
-	r.Figure(f)
+	r.Exactly("swaps per 100 requests less those of the simulator, bursts", source, 0, "", per100(served)-per100(simulated)).Note = fmt.Sprintf("%.1f served", per100(served))
 	return nil
 }
 
 // attainment holds the share in time of random arrivals against the simulator's, which
 // has the times of the served run each time.
-func (b *bench) attainment(r *instrument.Run, t *table.Table, p *planned) error {
+func (b *bench) attainment(r *instrument.Run, t *instrument.Table, p *planned) error {
 	// Requests come at a load of .8, and must be answered within five times the mean.
 	rows := random(requests, 0, 1)
 	mean := p.work(rows)/time.Duration(len(rows)) + p.change()/4

@@ -1,4 +1,4 @@
-package table
+package instrument
 
 import (
 	"fmt"

@@ -1,13 +1,13 @@
-package table_test
+package instrument_test
 
 import (
 	"os"
 
-	"inferplan/bench/table"
+	"inferplan/bench/instrument"
 )
 
 func ExampleTable() {
-	t := table.Table{Columns: []string{"policy", "in time %"}}
+	t := instrument.Table{Columns: []string{"policy", "in time %"}}
 	t.Add("edf", 93.5)
 	t.Add("fcfs", 71)
 	t.Note("%d seeds", 5)
