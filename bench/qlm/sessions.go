@@ -7,7 +7,6 @@ import (
 
 	"inferplan/bench/instrument"
 	"inferplan/bench/qlm/fleet"
-	"inferplan/bench/table"
 )
 
 // sessionCase is a fleet that serves the conversations of a trace.
@@ -39,37 +38,33 @@ const (
 )
 
 // sessions holds QLM on conversations against the same without regard to sessions, and against a hash of the session.
-func (b *bench) sessions(r *instrument.Run, t *table.Table) error {
+func (b *bench) sessions(r *instrument.Run, t *instrument.Table) error {
 	d, err := b.traces()
 	if err != nil {
 		return err
 	}
-	t.Columns = []string{"conversations, A100s, load", "policy", "in time %", "30 s class %", "prefix tokens found %", "requests/s to the last answer"}
-	for _, c := range first(b, 1, sessionCases) {
+	s := &sweep{axis: "conversations, A100s, load", seeds: sessionSeeds, policies: named(sessionPolicies...)}
+	cases := first(b, 1, sessionCases)
+	for _, c := range cases {
 		w := fleet.Workload{Name: c.name, Models: c.models, Talks: c.trace}
 		full, err := d.Full(&w, c.instances)
 		if err != nil {
 			return err
 		}
-		var byLoad []map[string]runs
 		for _, load := range loads {
-			label := fmt.Sprintf("%s, %s, %g", c.trace, c.name, load)
-			byPolicy := map[string]runs{}
-			for _, name := range sessionPolicies {
-				x := fleet.Case{Workload: &w, Policy: fleet.Named(name), RPS: load * full, To: sessionTurns, Instances: c.instances, Big: c.big}
-				list, err := b.run(r, x, 1, sessionSeeds)
-				if err != nil {
-					return err
-				}
-				byPolicy[name] = list
-				t.Add(label, name, fmt.Sprintf("%.2f", list.inTime()), fmt.Sprintf("%.2f", list.urgent()), fmt.Sprintf("%.1f", list.prefix()), fmt.Sprintf("%.2f", list.throughput()))
-			}
-			byLoad = append(byLoad, byPolicy)
+			s.points = append(s.points, point{
+				label: fmt.Sprintf("%s, %s, %g", c.trace, c.name, load),
+				Case:  fleet.Case{Workload: &w, RPS: load * full, To: sessionTurns, Instances: c.instances, Big: c.big},
+			})
 		}
-		sessionClaims(r, c.trace+", "+c.name+" A100", byLoad)
 	}
-	t.Note("Means of %d seeds of about %d turns. A load of 1 is what the instances do without caches.", sessionSeeds, sessionTurns)
-	return nil
+	s.claims = func(r *instrument.Run, got *swept) {
+		for i, c := range cases {
+			sessionClaims(r, c.trace+", "+c.name+" A100", got.runs[i*len(loads):(i+1)*len(loads)])
+		}
+	}
+	t.Note("A run has about %d turns. A load of 1 is what the instances do without caches.", sessionTurns)
+	return b.sweep(r, t, s)
 }
 
 // sessionClaims states what regard to sessions brings at the loads: more tokens found, and as many requests in time as without it and as under
@@ -101,8 +96,6 @@ func sessionClaims(r *instrument.Run, label string, byLoad []map[string]runs) {
 		{"requests in time with regard to sessions, over without", "points of requests in time", -0.1, overNone, noneNote},
 		{"requests in time with regard to sessions, over the best simple rule", "points of requests in time", -0.1, overBest, bestNote},
 	} {
-		f := instrument.Limited(label+": "+row.claim, source, "at least", row.least, row.unit, []float64{slices.Min(row.values)})
-		f.Note = strings.Join(row.notes, "; ")
-		r.Figure(f)
+		r.AtLeast(label+": "+row.claim, source, row.least, row.unit, slices.Min(row.values)).Note = strings.Join(row.notes, "; ")
 	}
 }

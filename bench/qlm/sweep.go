@@ -7,7 +7,6 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/instrument"
 	"inferplan/bench/qlm/fleet"
-	"inferplan/bench/table"
 )
 
 // sweep is policies at some points: values of a quantity of which a figure of the paper says how policies depend on it, or
@@ -117,13 +116,13 @@ func (b *bench) run(r *instrument.Run, c fleet.Case, firstSeed uint64, n int) (r
 }
 
 // sweep measures a sweep and states its claims.
-func (b *bench) sweep(r *instrument.Run, t *table.Table, s *sweep) error {
+func (b *bench) sweep(r *instrument.Run, t *instrument.Table, s *sweep) error {
 	seeds := s.seeds
 	if seeds == 0 {
 		seeds = b.seeds
 	}
 	got := &swept{sweep: s, note: fmt.Sprintf("%d rows, seeds %d", b.rows, seeds)}
-	t.Columns = []string{s.axis, "policy", "in time %", "30 s class %", "requests/s to the last answer", "swaps per 100", "evictions per 100", "KV memory in use %"}
+	t.Columns = []string{s.axis, "policy", "in time %", "30 s class %", "requests/s to the last answer", "swaps per 100", "evictions per 100", "KV memory in use %", "prefix tokens found %"}
 	for i := range s.points {
 		p := &s.points[i]
 		if p.label == "" {
@@ -144,7 +143,7 @@ func (b *bench) sweep(r *instrument.Run, t *table.Table, s *sweep) error {
 			if interval := list.interval(); interval != nil {
 				share += fmt.Sprintf(" ± %.2f", (interval[1]-interval[0])/2)
 			}
-			t.Add(p.label, policy.Name, share, fmt.Sprintf("%.1f", list.urgent()), fmt.Sprintf("%.2f", list.throughput()), fmt.Sprintf("%.1f", list.swaps()), fmt.Sprintf("%.1f", list.evicted()), fmt.Sprintf("%.1f", list.kv()))
+			t.Add(p.label, policy.Name, share, fmt.Sprintf("%.1f", list.urgent()), fmt.Sprintf("%.2f", list.throughput()), fmt.Sprintf("%.1f", list.swaps()), fmt.Sprintf("%.1f", list.evicted()), fmt.Sprintf("%.1f", list.kv()), fmt.Sprintf("%.1f", list.prefix()))
 			got.runs[i][policy.Name] = list
 		}
 	}
