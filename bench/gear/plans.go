@@ -212,19 +212,11 @@ func cascadia(redeployed bool) tuner {
 	}
 }
 
-// ensemble holds the results of Cocktail+.
-type ensemble struct {
-	Mean     float64 // devices
-	Accuracy float64
-	P95      time.Duration
-	Windows  []baseline.Window
-}
-
 // cheapestEnsemble returns the ensemble that needs the fewest devices for an accuracy, over periods and utilisations of its autoscaler,
 // which knows the rates to come. It returns nil if none is in time. Without windows, a width of 0, its run is not kept.
-func cheapestEnsemble(r *instrument.Run, f *published.Family, target float64, windows baseline.Sliding) (*ensemble, error) {
+func cheapestEnsemble(r *instrument.Run, f *published.Family, target float64, windows baseline.Sliding) (*baseline.Ensemble, error) {
 	p := place{f, 1, f.SLO}
-	return instrument.Measured(r, fmt.Sprintf("%s/Cocktail+ %g/%v", p, target, windows.Width), func() (*ensemble, error) {
+	return instrument.Measured(r, fmt.Sprintf("%s/Cocktail+ %g/%v", p, target, windows.Width), func() (*baseline.Ensemble, error) {
 		q, err := p.problem()
 		if err != nil {
 			return nil, err
@@ -235,14 +227,6 @@ func cheapestEnsemble(r *instrument.Run, f *published.Family, target float64, wi
 				scalers = append(scalers, baseline.Autoscaler{Period: period, Load: f.Load, Eta: eta})
 			}
 		}
-		best, err := baseline.Cocktail(r.Ctx, q, f.Rates, f.Rates.Even, scalers, target-tolerance, 1, f.SLO)
-		if err != nil || best == nil {
-			return nil, err
-		}
-		e := &ensemble{Mean: best.Mean, Accuracy: best.Accuracy, P95: best.P95}
-		if windows.Step > 0 {
-			e.Windows = best.Windows(windows)
-		}
-		return e, nil
+		return baseline.Cocktail(r.Ctx, q, f.Rates, f.Rates.Even, scalers, target-tolerance, 1, f.SLO, windows)
 	})
 }

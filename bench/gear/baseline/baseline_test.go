@@ -104,7 +104,8 @@ func TestCocktail(t *testing.T) {
 	}
 	quick := Autoscaler{Period: 10 * time.Second, Load: time.Second, Eta: .8}
 	ctx := context.Background()
-	e, err := Cocktail(ctx, p, f.Rates, even(f), []Autoscaler{quick}, .9, 1, f.SLO)
+	tenSeconds := Sliding{10 * time.Second, time.Second}
+	e, err := Cocktail(ctx, p, f.Rates, even(f), []Autoscaler{quick}, .9, 1, f.SLO, tenSeconds)
 	if err != nil || e == nil {
 		t.Fatalf("%v, %v", e, err)
 	}
@@ -114,16 +115,16 @@ func TestCocktail(t *testing.T) {
 	if calm, busy := slices.Min(e.counts[0]), slices.Max(e.counts[0]); calm < 1 || float64(busy) <= e.Mean || float64(calm) >= e.Mean {
 		t.Errorf("periods with %d to %d devices, mean %.2f", calm, busy, e.Mean)
 	}
-	windows := e.Windows(Sliding{10 * time.Second, time.Second})
+	windows := e.Windows
 	if len(windows) != 51 || math.Abs(windows[30].Expected-e.Accuracy) > 1e-9 || windows[25].Requests <= windows[0].Requests {
 		t.Errorf("windows %+v", windows)
 	}
 	slow := quick
 	slow.Load = 9 * time.Second
-	if s, err := Cocktail(ctx, p, f.Rates, even(f), []Autoscaler{slow}, .9, 1, f.SLO); err != nil || s != nil && s.P95 <= e.P95 {
+	if s, err := Cocktail(ctx, p, f.Rates, even(f), []Autoscaler{slow}, .9, 1, f.SLO, Sliding{}); err != nil || s != nil && s.P95 <= e.P95 {
 		t.Errorf("loading in 9 s: %+v, %v, in 1 s: p95 %v", s, err, e.P95)
 	}
-	if none, err := Cocktail(ctx, p, f.Rates, even(f), []Autoscaler{quick}, .99, 1, f.SLO); err != nil || none != nil {
+	if none, err := Cocktail(ctx, p, f.Rates, even(f), []Autoscaler{quick}, .99, 1, f.SLO, Sliding{}); err != nil || none != nil {
 		t.Errorf("an accuracy that no set has: %+v, %v", none, err)
 	}
 }

@@ -33,6 +33,7 @@ type Ensemble struct {
 	Accuracy float64 // of the vote, on the samples planned on
 	Mean     float64 // devices, over time
 	P95      time.Duration
+	Windows  []Window `json:",omitempty"` // if they are wanted
 
 	answers []answer
 	counts  [][]int // by member and period
@@ -41,13 +42,16 @@ type Ensemble struct {
 // answer of a request, in order of arrival.
 type answer struct{ arrived, took time.Duration }
 
-// Windows are the ensemble's windows over the run.
-func (e *Ensemble) Windows(windows Sliding) []Window {
-	parts := slicer{step: windows.Step}
+// windows returns the ensemble's windows over the run.
+func (e *Ensemble) windows(of Sliding) []Window {
+	if of.Step == 0 {
+		return nil
+	}
+	parts := slicer{step: of.Step}
 	for _, a := range e.answers {
 		parts.add(a.arrived, a.took)
 	}
-	return parts.windows(windows.Width, func(slice int) float64 { return e.Accuracy * float64(len(parts.took[slice])) })
+	return parts.windows(of.Width, func(slice int) float64 { return e.Accuracy * float64(len(parts.took[slice])) })
 }
 
 // Vote is the accuracy of a set of models that vote on the answer with the log
@@ -107,8 +111,8 @@ func (a *Autoscaler) mean(counts []int, r published.Rates) float64 {
 
 // Cocktail is the cheapest ensemble with at least the accuracy whose tail meets
 // the target: every set of at least members models with every autoscaler, in
-// order of mean devices. Nil where there is none.
-func Cocktail(ctx context.Context, p *cascades.Problem, r published.Rates, source func() arrivals.Source, scalers []Autoscaler, accuracy float64, members int, target time.Duration) (*Ensemble, error) {
+// order of mean devices. Nil where there is none. Without windows, those of the run are not kept.
+func Cocktail(ctx context.Context, p *cascades.Problem, r published.Rates, source func() arrivals.Source, scalers []Autoscaler, accuracy float64, members int, target time.Duration, windows Sliding) (*Ensemble, error) {
 	var options []Ensemble
 	for set := uint32(1); set < 1<<len(p.Models); set++ {
 		if bits.OnesCount32(set) < members {
@@ -154,6 +158,7 @@ func Cocktail(ctx context.Context, p *cascades.Problem, r published.Rates, sourc
 			}
 		}
 		if !late {
+			o.Windows = o.windows(windows)
 			return o, nil
 		}
 	}
