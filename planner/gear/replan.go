@@ -59,7 +59,7 @@ func (f *resolvedWorkload) replan(ctx context.Context) (*kind.Outcome, error) {
 		if bestMoved, err = add(bestPlan); err != nil {
 			return nil, err
 		}
-		for limit := 0; limit <= chooser.MaxMoved && limit < bestMoved && ctx.Err() == nil && !chooser.HasNear(bestPlan.plan.Value, limit); limit = moves.NextLimit(limit, chooser.MaxMoved) {
+		for limit := range chooser.Limits(ctx, bestPlan.plan.Value, bestMoved) {
 			found, err := f.search(ctx, requested.WithRunning(running.devices(), limit))
 			if _, isInfeasible := errors.AsType[*kind.InfeasibleError](err); err != nil && !isInfeasible && ctx.Err() == nil {
 				return nil, err

@@ -1,6 +1,8 @@
 package moves
 
 import (
+	"context"
+	"iter"
 	"slices"
 
 	"inferplan/planner/kind"
@@ -56,9 +58,22 @@ func (c *Chooser) Best() (chosen *kind.Outcome) {
 	return chosen
 }
 
-// NextLimit returns the number of devices that the next search may move: one after none, and then twice as many, up to most.
+// Limits returns the numbers of devices that searches near what runs may move, one after the other: none, one, and then twice as many, up
+// to the most that may move. It ends before the number that the best plan of all moves, of which best is the value, where a candidate is
+// near enough to that, and once ctx ends.
+func (c *Chooser) Limits(ctx context.Context, best float64, bestMoved int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for limit := 0; limit <= c.MaxMoved && limit < bestMoved && ctx.Err() == nil && !c.HasNear(best, limit); limit = nextLimit(limit, c.MaxMoved) {
+			if !yield(limit) {
+				return
+			}
+		}
+	}
+}
+
+// nextLimit returns the number of devices that the next search may move: one after none, and then twice as many, up to most.
 // After most it returns more than that.
-func NextLimit(limit, most int) int {
+func nextLimit(limit, most int) int {
 	if next := max(1, 2*limit); limit >= most || next <= most {
 		return next
 	}

@@ -2,6 +2,7 @@ package recompute
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"inferplan/formats"
@@ -61,6 +62,7 @@ type BlockRange struct {
 type MemoryNeed struct {
 	Blocks         BlockRange
 	Weights, Other int64
+	SharesWeights  bool // a device holds the weights of equal blocks once, whatever replicas use them
 }
 
 // ReplicaMemory returns the memory that one replica of a stage of a deployed model needs, in bytes, by today's profile: the weights of
@@ -83,6 +85,101 @@ func (c *Checker) ReplicaMemory(deployed *formats.Deployed, pl *formats.Pipeline
 		need.Other = measurement.MemoryBytes - modelWeights
 	}
 	return need
+}
+
+// DeviceUse holds what replicas take of one device.
+type DeviceUse struct {
+	Share        float64 // part of the device: of its space or, where models take turns, of its time
+	Memory       int64   // bytes
+	Replicas     int
+	Path         string // of the first placement there, for findings
+	loadedBlocks map[BlockRange]bool
+}
+
+// DeviceUses holds what replicas take of devices, by kind and number.
+type DeviceUses map[string]map[int]*DeviceUse
+
+// useOf returns what replicas take of a device. If none was counted there yet, it notes path, where the first one stands.
+func (u DeviceUses) useOf(kind string, device int, path string) *DeviceUse {
+	if u[kind] == nil {
+		u[kind] = map[int]*DeviceUse{}
+	}
+	if u[kind][device] == nil {
+		u[kind][device] = &DeviceUse{Path: path, loadedBlocks: map[BlockRange]bool{}}
+	}
+	return u[kind][device]
+}
+
+// AddReplicas adds to uses what the replicas of a stage take of their devices: each a part of the device, share, and memory. It returns the
+// device of every replica. If one is not there, or not every replica has a device, it adds an error and returns false. path is the stage's
+// place in the plan.
+func (c *Checker) AddReplicas(uses DeviceUses, s *formats.Stage, path string, share float64, need MemoryNeed) (devices []int, ok bool) {
+	pool, placedReplicas := c.Pool(s.Device), 0
+	ok = true
+	for i, p := range s.Placement {
+		placedReplicas += p.Replicas
+		placementPath := fmt.Sprintf("%s.placement[%d]", path, i)
+		for k := range p.Replicas {
+			device := p.FirstDevice + k/max(p.PerDevice, 1)
+			if pool != nil && (device < 0 || device >= pool.Count) {
+				c.AddError("placement", placementPath, fmt.Sprintf("device %d", device), fmt.Sprintf("0 to %d", pool.Count-1), "%s number %d is not there", s.Device, device)
+				ok = false
+				break
+			}
+			devices = append(devices, device)
+			use := uses.useOf(s.Device, device, placementPath)
+			use.Share += share
+			use.Replicas++
+			use.Memory += need.Other
+			if !need.SharesWeights || !use.loadedBlocks[need.Blocks] {
+				use.Memory += need.Weights
+				use.loadedBlocks[need.Blocks] = true
+			}
+		}
+	}
+	if placedReplicas != s.Replicas {
+		c.AddError("placement", path+".placement", fmt.Sprintf("%d replicas", placedReplicas), fmt.Sprint(s.Replicas), "the placement does not hold the stage's replicas")
+		ok = false
+	}
+	return devices, ok
+}
+
+// CheckDevices adds an error for every device of today's cluster of which replicas take more than there is: more than all of it or, if not
+// that, more memory.
+func (c *Checker) CheckDevices(uses DeviceUses) {
+	for k := range c.Cluster.Pools {
+		pool := &c.Cluster.Pools[k]
+		for d := range pool.Count {
+			switch use := uses[pool.Device][d]; {
+			case use == nil:
+			case use.Share > 1+Rounding:
+				c.AddError("placement", use.Path, fmt.Sprintf("%.4g of device %d", use.Share, d), "at most 1", "%s number %d holds more than a whole device", pool.Device, d)
+			case pool.Memory > 0 && use.Memory > int64(pool.Memory):
+				c.AddError("memory", use.Path, fmt.Sprintf("%d bytes on device %d", use.Memory, d), fmt.Sprintf("at most %d", int64(pool.Memory)),
+					"what is placed on %s number %d does not fit its memory", pool.Device, d)
+			}
+		}
+	}
+}
+
+// ThroughputFigures returns, for a plan of the most throughput, the promised objective and the best that can be reached today, by the plan
+// under check or by the best plan, as a figure to compare. valueToday is what the plan under check reaches. For other plans, and without a
+// best plan, it returns nil.
+//
+// Fluid is what the devices of a plan carry without queueing; simulation showed that the promised plan holds its Value of that. If the best
+// plan of today was not simulated, its value is one without queueing: assume that it holds the same part of it. To compare the two, the
+// value of the plan under check is divided by that part, and the larger one multiplied by it.
+func ThroughputFigures(t *kind.CheckInput, valueToday float64) []kind.FigurePair {
+	promised, heldPart := &t.Promised.Objective, 1.0
+	isUntested := t.BestPlan != nil && t.BestPlan.Objective.Fluid == nil
+	if isUntested && promised.Fluid != nil && *promised.Fluid > 0 {
+		heldPart = promised.Value / *promised.Fluid
+	}
+	bestToday, ok := t.Reachable(valueToday / heldPart)
+	if !ok || promised.Name != "throughput" || math.IsInf(bestToday, 1) {
+		return nil
+	}
+	return []kind.FigurePair{{Metric: "rps", Subject: "objective (today: of the best plan)", Old: promised.Value, New: bestToday * heldPart, Unit: "rps per weight"}}
 }
 
 // CostFigures returns the price per hour of the devices of the promised plan and of the plan under check, each with the prices of its own

@@ -22,13 +22,3 @@ func BenchmarkTinyLP(b *testing.B)    { benchmark(b, factoryModel(), milp.Option
 func BenchmarkTinyMIP(b *testing.B)   { benchmark(b, knapsackModel(), milp.Options{}) }
 func BenchmarkTransport(b *testing.B) { benchmark(b, transportModel(60), milp.Options{}) }
 func BenchmarkKnapsack(b *testing.B)  { benchmark(b, bigKnapsack(), milp.Options{Gap: 0.001}) }
-
-func BenchmarkConflict(b *testing.B) {
-	m := crowdedModel(true)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, _, err := milp.FindConflict(ctx, solver, m); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -10,8 +10,7 @@ import (
 	"inferplan/solver/milp"
 )
 
-// A solution comes with a bound. A model without one comes with the rows that exclude
-// each other.
+// A solution comes with a bound.
 func ExampleSolver() {
 	m := milp.New("replicas")
 	fast := m.AddInt("fast", 0, 10, 2.0) // USD per hour
@@ -25,11 +24,6 @@ func ExampleSolver() {
 		return
 	}
 	fmt.Printf("%v: %d fast, %d slow, %.1f USD per hour, bound %.1f\n", s.Status, s.Int(fast), s.Int(slow), s.Value, s.Bound)
-
-	m.AddRow("budget", 0, 4, milp.Term{Var: fast, Coef: 2}, milp.Term{Var: slow, Coef: 0.7})
-	limits, _, err := milp.FindConflict(ctx, highs.Solver{}, m)
-	fmt.Println(limits, err)
 	// Output:
 	// optimal: 1 fast, 4 slow, 4.8 USD per hour, bound 4.8
-	// [row rate >= 100 row budget <= 4] <nil>
 }

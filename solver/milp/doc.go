@@ -15,12 +15,9 @@
 //	solution.go    Solution, Status, StoppedBy, statistics
 //	check.go       feasibility of a point, by this package's arithmetic; rounding of integer variables
 //	finish.go      the last steps of every solver: round, solve again for continuous variables, check, recompute the value
-//	elastic.go     the smallest violations that make an infeasible model feasible
-//	conflict.go    limits of rows that exclude each other, minimal (elastic filter, then deletion)
 //
 // Row: a constraint with a lower and an upper limit. Incumbent: the best solution so far. Bound: a value that no
-// solution beats. Gap: the distance between both. Conflict: limits of rows that exclude each other. Elastic: with
-// limits that may be violated at a price.
+// solution beats. Gap: the distance between both.
 //
 // # Signs
 //

@@ -157,7 +157,7 @@ func (r *resolvedProblem) outcomeNear(ctx context.Context, s *planSearch, bestRe
 
 	// Plans that move few devices.
 	classes := r.runningClasses()
-	for limit := 0; limit <= n.chooser.MaxMoved && limit < bestMoved && ctx.Err() == nil && !n.chooser.HasNear(bestResult.value, limit); limit = moves.NextLimit(limit, n.chooser.MaxMoved) {
+	for limit := range n.chooser.Limits(ctx, bestResult.value, bestMoved) {
 		near, err := n.solve(ctx, &moveLimits{classes, limit})
 		if err != nil {
 			if !errors.Is(err, terms.ErrNoPlan) && ctx.Err() == nil {

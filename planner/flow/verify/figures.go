@@ -47,17 +47,7 @@ func Figures(_ context.Context, t *kind.CheckInput) (list []kind.FigurePair, not
 		}
 		list = append(list, kind.FigurePair{Metric: "service", Subject: a.Model + " (longest path)", Old: recompute.Micros(promised.longestPathTime(index)), New: recompute.Micros(current.longestPathTime(i)), Unit: "us"})
 	}
-	// A plan's Objective.Fluid is what its devices carry without queueing, and Value the part of it that simulation showed to hold. The
-	// best plan of today, against which Reachable compares, is not simulated: its value is what its devices carry. It is assumed to hold the
-	// same part of that as the promised plan does. So the held rates are compared as what devices would carry for them.
-	o, sustainedShare := &t.Promised.Objective, 1.0
-	if o.Fluid != nil && *o.Fluid > 0 {
-		sustainedShare = o.Value / *o.Fluid
-	}
-	if reachable, ok := t.Reachable(heldFactor / sustainedShare); ok && o.Name == "throughput" {
-		list = append(list, kind.FigurePair{Metric: "rps", Subject: "objective (today: of the best plan)", Old: o.Value, New: reachable * sustainedShare, Unit: "rps per weight"})
-	}
-	return list, "", nil
+	return append(list, recompute.ThroughputFigures(t, heldFactor)...), "", nil
 }
 
 // promisedBatchTimes returns the longest batch time of each model that a plan states.

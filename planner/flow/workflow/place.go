@@ -2,7 +2,6 @@ package workflow
 
 import (
 	"cmp"
-	"container/heap"
 	"context"
 	"fmt"
 	"math"
@@ -22,7 +21,6 @@ type placement struct {
 	timeValue    [][]float64 // by service and kind: how much of totalTime the work is that one device of the kind does. If the kind cannot run the service, it is 0.
 	servedTime   float64     // part of the total time of all services that runs on devices that hold the service
 	servedBound  float64     // upper bound of servedTime over all placements
-	extraCopies  int         // copies beyond those that the rates need
 	nodes        int64
 }
 
@@ -133,7 +131,7 @@ func (r *placer) placeGreedily() {
 	p.heldServices = make([][]int, len(p.kindOf))
 
 	// Every device starts with all of its time and memory.
-	free := &freeDevices{time: make([]float64, len(p.kindOf)), bytes: make([]int64, len(p.kindOf)), firstEmpty: make([]int, len(r.modelBytes))}
+	free := &freeDevices{time: make([]float64, len(p.kindOf)), bytes: make([]int64, len(p.kindOf))}
 	for d, k := range p.kindOf {
 		free.time[d], free.bytes[d] = 1, r.modelBytes[k]
 	}
@@ -160,29 +158,15 @@ func (r *placer) placeGreedily() {
 
 // freeDevices has what is free of the devices while services are placed.
 type freeDevices struct {
-	time       []float64 // by device
-	bytes      []int64   // by device
-	firstEmpty []int     // the first device that holds nothing, by kind
+	time  []float64 // by device: 1 as long as it holds nothing
+	bytes []int64   // by device
 }
 
-// roomiestDevice returns the device of a kind on which service s is placed next: one that holds nothing, else the one with the most free
-// time among those with the memory for it. If there is none, it returns -1. A device's free time is 1 as long as it holds nothing. It also
-// moves the kind's first empty device on in `free`.
+// roomiestDevice returns the device of a kind on which service s is placed next: of those that have the memory for it and do not hold it
+// yet, the one with the most free time. If there is none, it returns -1.
 func (r *placer) roomiestDevice(free *freeDevices, s, kind int) int {
-	p, weights := r.placement, r.problem.services[s].weights
-	empty := free.firstEmpty[kind]
-	for empty < len(free.time) && (p.kindOf[empty] != kind || free.time[empty] < 1) {
-		empty++
-	}
-	free.firstEmpty[kind] = empty
-	if empty < len(free.time) && free.bytes[empty] >= weights {
-		return empty
-	}
-
-	// No device is empty, or an empty one has too little memory; then no device of the kind has enough. Compare those that have time and
-	// memory left, and do not hold the service yet. The search ends at one with all of its time: no other has more.
-	roomiest := -1
-	for d := 0; d < len(free.time) && (roomiest < 0 || free.time[roomiest] < 1); d++ {
+	p, weights, roomiest := r.placement, r.problem.services[s].weights, -1
+	for d := 0; d < len(free.time) && (roomiest < 0 || free.time[roomiest] < 1); d++ { // no device has more than all of its time
 		if p.kindOf[d] != kind || free.bytes[d] < weights || free.time[d] <= TimeTolerance || slices.Contains(p.heldServices[d], s) {
 			continue
 		}
@@ -292,7 +276,7 @@ func (r *placer) newProgram() (m *milp.Model, holdVars [][]milp.Var) {
 
 // addCopies fills the memory that is still free with further copies of services, one at a time, each of the service that has the most
 // device time (totalTime, at the planned rates) per copy: then more requests find their service loaded. It changes heldServices of the
-// placement and counts the copies.
+// placement.
 func (r *placer) addCopies() {
 	p, services := r.placement, r.problem.services
 
@@ -306,88 +290,36 @@ func (r *placer) addCopies() {
 		}
 	}
 
-	// For every service, collect the devices that can run it (timeValue > 0) and have room for a copy, the one with the most free memory
-	// first. All heaps see the same freeBytes, so a copy of one service makes entries in the heaps of others stale.
-	candidates := make([]memoryHeap, len(services))
-	for s := range candidates {
-		candidates[s].freeBytes = freeBytes
-		for d := range freeBytes {
-			if p.totalTime[s] > 0 && p.timeValue[s][p.kindOf[d]] > 0 && freeBytes[d] >= services[s].weights && !slices.Contains(p.heldServices[d], s) {
-				candidates[s].entries = append(candidates[s].entries, deviceMemory{freeBytes[d], d})
-			}
-		}
-		heap.Init(&candidates[s])
-	}
-
-	// Place one copy after another until no service fits anywhere.
+	// Place one copy after another until no service fits anywhere. Memory only shrinks, so a service that fits nowhere once never
+	// does again.
+	fitsNowhere := make([]bool, len(services))
 	for {
-		// Choose the service with the most time per copy, the new one included, of those that still fit on some device.
+		// Choose the service with the most time per copy, the new one included, of those that may still fit on some device.
 		chosen := -1
 		for s := range services {
 			// totalTime / (copies + 1) of both, compared without divisions
-			if chosen >= 0 && p.totalTime[s]*float64(copies[chosen]+1) <= p.totalTime[chosen]*float64(copies[s]+1) {
-				continue
-			}
-			// refreshTop corrects stale entries, and returns false if no device has room any more.
-			if candidates[s].refreshTop(services[s].weights) {
+			if !fitsNowhere[s] && (chosen < 0 || p.totalTime[s]*float64(copies[chosen]+1) > p.totalTime[chosen]*float64(copies[s]+1)) {
 				chosen = s
 			}
 		}
 		if chosen < 0 {
 			return
 		}
-		device := heap.Pop(&candidates[chosen]).(deviceMemory).device
-		p.heldServices[device] = append(p.heldServices[device], chosen)
-		freeBytes[device] -= services[chosen].weights
-		copies[chosen]++
-		p.extraCopies++
-	}
-}
 
-// deviceMemory is the free memory of a device, as it was when the entry was made.
-type deviceMemory struct {
-	freeBytes int64
-	device    int
-}
-
-// memoryHeap is a heap of the devices that may hold a service. The one with the most free memory is first.
-type memoryHeap struct {
-	freeBytes []int64 // current values, by device
-	entries   []deviceMemory
-}
-
-// refreshTop brings the heap of devices that may hold a copy up to date, as copies of other services have taken memory since its entries
-// were made, until the first one is right and has the required bytes. Entries with less are removed. It returns false if no device has
-// them.
-func (r *memoryHeap) refreshTop(requiredBytes int64) bool {
-	for len(r.entries) > 0 {
-		top := &r.entries[0]
-		switch currentBytes := r.freeBytes[top.device]; {
-		case currentBytes < requiredBytes:
-			heap.Pop(r)
-		case currentBytes < top.freeBytes:
-			top.freeBytes = currentBytes
-			heap.Fix(r, 0)
-		default:
-			return true
+		// Of the devices that can run it and do not hold it, take the one with the most free memory.
+		roomiest := -1
+		for d, bytes := range freeBytes {
+			mayHold := p.totalTime[chosen] > 0 && p.timeValue[chosen][p.kindOf[d]] > 0 && bytes >= services[chosen].weights
+			if mayHold && (roomiest < 0 || bytes > freeBytes[roomiest]) && !slices.Contains(p.heldServices[d], chosen) {
+				roomiest = d
+			}
 		}
+		if roomiest < 0 {
+			fitsNowhere[chosen] = true
+			continue
+		}
+		p.heldServices[roomiest] = append(p.heldServices[roomiest], chosen)
+		freeBytes[roomiest] -= services[chosen].weights
+		copies[chosen]++
 	}
-	return false
-}
-
-// Len, Swap, Push, Less and Pop implement heap.Interface. Among equals the device with the lower number
-// comes first.
-func (r *memoryHeap) Len() int      { return len(r.entries) }
-func (r *memoryHeap) Swap(i, j int) { r.entries[i], r.entries[j] = r.entries[j], r.entries[i] }
-func (r *memoryHeap) Push(x any)    { r.entries = append(r.entries, x.(deviceMemory)) }
-
-func (r *memoryHeap) Less(i, j int) bool {
-	a, b := r.entries[i], r.entries[j]
-	return a.freeBytes > b.freeBytes || a.freeBytes == b.freeBytes && a.device < b.device
-}
-
-func (r *memoryHeap) Pop() any {
-	last := r.entries[len(r.entries)-1]
-	r.entries = r.entries[:len(r.entries)-1]
-	return last
 }

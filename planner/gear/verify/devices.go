@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -15,12 +14,12 @@ import (
 // checks the memory of every device. It also notes whether pools have changed since the plan was made. It returns false
 // if a stage is on devices that do not exist.
 func (c *gearChecker) readDeployment(g *gearsToday) bool {
-	reader := &deploymentReader{checker: c, gears: g, memory: map[string]map[int]int64{}}
+	reader := &deploymentReader{checker: c, gears: g, uses: recompute.DeviceUses{}}
 	ok := true
 	for i := range c.Plan.Deployment {
 		ok = reader.readModel(i) && ok
 	}
-	reader.checkMemory()
+	c.CheckDevices(reader.uses)
 
 	// Changed pools.
 	for i := range c.Plan.Pools {
@@ -35,7 +34,7 @@ func (c *gearChecker) readDeployment(g *gearsToday) bool {
 type deploymentReader struct {
 	checker *gearChecker
 	gears   *gearsToday
-	memory  map[string]map[int]int64 // bytes, by kind and device
+	uses    recompute.DeviceUses // memory alone: models take turns on a device
 }
 
 // readModel adds to the gears, for model i of the plan, its replicas with their devices, and the planned and today's
@@ -69,20 +68,6 @@ func (r *deploymentReader) readModel(i int) bool {
 	}
 	g.replicas, g.plannedTimes, g.todayTimes = append(g.replicas, replicas), append(g.plannedTimes, planned), append(g.todayTimes, today)
 	return ok
-}
-
-// checkMemory reports an error for every device of today's cluster whose models need more bytes together than it has.
-// It needs the memory that readModel added up.
-func (r *deploymentReader) checkMemory() {
-	for i := range r.checker.Cluster.Pools {
-		pool := &r.checker.Cluster.Pools[i]
-		for d := range pool.Count {
-			if usedBytes := r.memory[pool.Device][d]; pool.Memory > 0 && usedBytes > int64(pool.Memory) {
-				r.checker.AddError("memory", "deployment", fmt.Sprintf("%d bytes on device %d", usedBytes, d), fmt.Sprintf("at most %d", int64(pool.Memory)),
-					"the models placed on %s number %d do not fit its memory together", pool.Device, d)
-			}
-		}
-	}
 }
 
 // readStage returns the devices of a stage of pipeline n of a model, which are given by their indexes in the plan, and
@@ -133,34 +118,12 @@ func (r *deploymentReader) readStage(model, n, stage int) (devices []stageDevice
 // their memory. path is the stage's field in the plan. If a device does not exist, or there are more or fewer than
 // replicas, it reports an error and returns false.
 func (r *deploymentReader) stageDevices(m *formats.Deployed, pipeline *formats.Pipeline, s *formats.Stage, path string) (devices []stageDevice, ok bool) {
-	// List the devices, one per replica.
-	for _, placement := range s.Placement {
-		for k := range placement.Replicas {
-			devices = append(devices, stageDevice{device: placement.FirstDevice + k/max(1, placement.PerDevice), kind: s.Device})
-		}
-	}
+	numbers, ok := r.checker.AddReplicas(r.uses, s, path, 0, r.checker.ReplicaMemory(m, pipeline, s))
 	if len(pipeline.Stages) > 1 { // replicas of chains take devices by rising number
-		slices.SortStableFunc(devices, func(a, b stageDevice) int { return cmp.Compare(a.device, b.device) })
+		slices.Sort(numbers)
 	}
-
-	// Check that they exist, and add up their memory.
-	pool := r.checker.Pool(s.Device)
-	ok = true
-	for _, device := range devices {
-		if d := device.device; pool != nil && (d < 0 || d >= pool.Count) {
-			r.checker.AddError("placement", path+".placement", fmt.Sprintf("device %d", d), fmt.Sprintf("0 to %d", pool.Count-1), "%s number %d is not there", s.Device, d)
-			ok = false
-			break
-		}
-		if r.memory[s.Device] == nil {
-			r.memory[s.Device] = map[int]int64{}
-		}
-		need := r.checker.ReplicaMemory(m, pipeline, s)
-		r.memory[s.Device][device.device] += need.Weights + need.Other
-	}
-	if len(devices) != s.Replicas {
-		r.checker.AddError("placement", path+".placement", fmt.Sprintf("%d replicas", len(devices)), fmt.Sprint(s.Replicas), "the placement does not hold the model's replicas")
-		ok = false
+	for _, n := range numbers {
+		devices = append(devices, stageDevice{device: n, kind: s.Device})
 	}
 	return devices, ok
 }

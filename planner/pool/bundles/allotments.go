@@ -140,7 +140,7 @@ func (x *bundleSearch) allotmentsFit(ctx context.Context, value float64, parts i
 func (x *bundleSearch) minimalAllotments(ctx context.Context, throughput float64, partsPerDevice int32, remainingSums *int) (bundles []bundle, mayFit bool) {
 	// What all devices are worth, less the least cost of every model, is spare: one model may spend it all.
 	searches := x.newAllotmentSearches(throughput, partsPerDevice)
-	spareValue := total(x.covers.prices) * (1 + 1e-9)
+	spareValue := lists.Total(x.covers.prices) * (1 + 1e-9)
 	for _, search := range searches {
 		spareValue -= search.minCost
 	}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/lists"
 	"inferplan/planner/pool/incumbent"
 	"inferplan/planner/pool/placement"
 	"inferplan/planner/pool/problem"
@@ -294,7 +295,7 @@ func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 	maxPerModel, allMovesPrice := bundlesPerModel, 0.0
 	if x.incumbent.Replan != nil {
 		x.addRunningBundles(d, coverTemplates, rps, add)
-		maxPerModel, allMovesPrice = replanBundles, total(x.covers.prices)
+		maxPerModel, allMovesPrice = replanBundles, lists.Total(x.covers.prices)
 	}
 	totalDevices := float64(x.problem.TotalDevices())
 	slices.SortStableFunc(bundles, func(a, b bundle) int {

@@ -1,6 +1,10 @@
 package bundles
 
-import "math"
+import (
+	"math"
+
+	"inferplan/planner/lists"
+)
 
 // bundleRounder makes a choice of one bundle of each model from parts of bundles, by swaps.
 type bundleRounder struct {
@@ -112,7 +116,7 @@ func (s *bundleRounder) applySwap(i int) {
 // in the program (bundlePrice). limits has the devices that must stay idle and the limit on moves.
 func (x *bundleSearch) newBundleRounder(choices []bundle, parts []float64, limits *bundleLimits) *bundleRounder {
 	rounder := &bundleRounder{choices: choices, chosen: make([]int, len(x.problem.Models)), usedDevices: make([]float64, len(x.problem.Pools)), maxMoved: math.Inf(1)}
-	totalPrice := total(x.covers.choice.Relaxation.PoolPrice)
+	totalPrice := lists.Total(x.covers.choice.Relaxation.PoolPrice)
 	for k, poolPrice := range x.covers.choice.Relaxation.PoolPrice { // of all devices of pool k together
 		rounder.devicePrices = append(rounder.devicePrices, max(poolPrice, totalPrice*1e-3)/float64(max(x.problem.Pools[k].Count, 1)))
 		rounder.availableDevices = append(rounder.availableDevices, float64(x.problem.Pools[k].Count)-limits.idleDevices[k])

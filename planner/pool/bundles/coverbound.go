@@ -110,7 +110,7 @@ func (c *modelCovers) addCovers(ctx context.Context, poolPrices []float64) {
 // scaled to the same total. If these are empty (fractions fit), or covers were repriced often enough, it does nothing
 // and returns false.
 func (c *modelCovers) repriceCovers(ctx context.Context, scarcityPrices []float64) bool {
-	totalPrice, scarcity := total(c.choice.Relaxation.PoolPrice), total(scarcityPrices)
+	totalPrice, scarcity := lists.Total(c.choice.Relaxation.PoolPrice), lists.Total(scarcityPrices)
 	if c.repriceCount == maxReprices*c.effort || scarcity <= 0 || ctx.Err() != nil {
 		return false
 	}
@@ -123,16 +123,11 @@ func (c *modelCovers) repriceCovers(ctx context.Context, scarcityPrices []float6
 	return ctx.Err() == nil
 }
 
-// total returns the sum of some values.
-func total(values []float64) (added float64) {
-	return lists.Total(values)
-}
-
 // coverableThroughput returns the largest throughput, in units, at which the covers of all models (their
 // cheapest replicas) cost no more than all devices are worth. No plan reaches more. It bisects in 40 steps and
 // returns the upper end, which is safe as a bound.
 func (c *modelCovers) coverableThroughput(tables []*coverTable) float64 {
-	totalPrice := total(c.prices)
+	totalPrice := lists.Total(c.prices)
 	isAffordable := func(value float64) bool {
 		coverCost := lists.Sum(len(tables), func(d int) float64 { return tables[d].costBySteps[tables[d].stepsFor(c.requiredRate(d, value))] })
 		return coverCost <= totalPrice*(1+1e-9)

@@ -42,21 +42,7 @@ func (c *planChecker) ratePairs() []kind.FigurePair {
 			pairs = append(pairs, kind.FigurePair{Metric: "rps", Subject: key.String(), Old: c.Promised.PromiseFor(oldIndex).RPS, New: rateToday, Unit: "rps"})
 		}
 	}
-	// Fluid is what the devices of a plan carry without queueing; simulation showed that the promised plan holds its Value
-	// of that. If the best plan of today was not simulated, its value is one without queueing: assume that it holds the same
-	// part of it. To compare the two, the value of the plan under check is divided by that part, and the larger one
-	// multiplied by it.
-	promised, heldPart := &c.Promised.Objective, 1.0
-	isUntested := c.BestPlan != nil && c.BestPlan.Objective.Fluid == nil
-	if isUntested && promised.Fluid != nil {
-		heldPart = promised.Value / *promised.Fluid
-	}
-	bestToday, ok := c.Reachable(valueToday / heldPart)
-	bestToday *= heldPart
-	if ok && c.Promised.Objective.Name == "throughput" && !math.IsInf(bestToday, 1) {
-		pairs = append(pairs, kind.FigurePair{Metric: "rps", Subject: "objective (today: of the best plan)", Old: c.Promised.Objective.Value, New: bestToday, Unit: "rps per weight"})
-	}
-	return pairs
+	return append(pairs, recompute.ThroughputFigures(c.CheckInput, valueToday)...)
 }
 
 // latencyPairs returns pairs of latencies of each model: the certified p99, if both plans have one and they differ,

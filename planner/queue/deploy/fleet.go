@@ -23,19 +23,12 @@ func ResolveRunning(in *kind.Problem, run *kind.SolveRun, plan *formats.QueuePla
 	if err != nil {
 		return nil, nil, err
 	}
-	var running Fleet
-	var kinds []Kind
-	for i := range plan.Instances {
-		server := r.requestedPart(&plan.Instances[i])
-		if len(server.Models) == 0 {
-			continue
-		}
-		if err := r.checkMeasured(&server); err != nil {
-			run.Warn("instance %d of the plan that runs cannot go on: %v", i, err)
-			continue
-		}
-		running = append(running, server)
-		kinds = r.withKindOf(kinds, &server)
+	running, kinds, err := r.readServers(plan.Instances, func(i int, err error) error {
+		run.Warn("instance %d of the plan that runs cannot go on: %v", i, err)
+		return nil
+	})
+	if err != nil {
+		return nil, nil, err
 	}
 	running.sort(r.problem.Pools)
 

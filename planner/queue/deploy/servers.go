@@ -22,19 +22,9 @@ func ResolveServers(in *kind.Problem, run *kind.SolveRun, servers []formats.Queu
 		return nil, nil, err
 	}
 
-	// Leave out what nobody asks for.
-	var instances []formats.QueueInstance
-	var kinds []Kind
-	for i := range servers {
-		server := r.requestedPart(&servers[i])
-		if len(server.Models) == 0 {
-			continue
-		}
-		if err := r.checkMeasured(&server); err != nil {
-			return nil, nil, err
-		}
-		instances = append(instances, server)
-		kinds = r.withKindOf(kinds, &server)
+	instances, kinds, err := r.readServers(servers, func(_ int, err error) error { return err })
+	if err != nil {
+		return nil, nil, err
 	}
 	for m := range r.problem.Models {
 		name := r.problem.Models[m].Name
@@ -45,6 +35,26 @@ func ResolveServers(in *kind.Problem, run *kind.SolveRun, servers []formats.Queu
 	}
 	s, err := r.searchOn(kinds)
 	return s, instances, err
+}
+
+// readServers returns what the problem asks for of some servers, with their kinds: models that no class asks for are left out, and so are
+// servers without any. A server that is on devices or runs a model without a measurement is left out if refuse, which gets its index and
+// the reason, returns no error.
+func (r *resolver) readServers(servers []formats.QueueInstance, refuse func(i int, err error) error) (instances Fleet, kinds []Kind, err error) {
+	for i := range servers {
+		server := r.requestedPart(&servers[i])
+		if len(server.Models) == 0 {
+			continue
+		}
+		if err := r.checkMeasured(&server); err != nil {
+			if err := refuse(i, err); err != nil {
+				return nil, nil, err
+			}
+			continue
+		}
+		instances, kinds = append(instances, server), r.withKindOf(kinds, &server)
+	}
+	return instances, kinds, nil
 }
 
 // searchOn returns a search on some kinds of servers, whatever the SLOs. If some model runs on none of them, it returns an error.
