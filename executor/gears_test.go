@@ -273,7 +273,7 @@ func TestUnknownScoreIsRefused(t *testing.T) {
 	if _, err := onnx.New(p, tables, &onnx.CoreOptions, turn.NewMetrics(nil)); err == nil || !strings.Contains(err.Error(), "gear.score") || !strings.Contains(err.Error(), certainty.Default) {
 		t.Errorf("%v", err)
 	}
-	onnx.Certainty = certainty.Top
+	formats.GearOf(p).Score = certainty.Default
 	if _, err := onnx.New(p, tables, &onnx.CoreOptions, turn.NewMetrics(nil)); err != nil {
 		t.Error(err)
 	}

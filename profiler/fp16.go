@@ -12,26 +12,7 @@ import (
 
 // halfRound returns the float32 nearest to x that float16 can hold (ties to even), as if a tensor crossed a cut in
 // float16.
-func halfRound(x float32) float32 {
-	b := math.Float32bits(x)
-	sign, abs := b&0x8000_0000, b&0x7fff_ffff
-	switch {
-	case abs >= 0x7f80_0000: // infinity and NaN stay
-		return x
-	case abs >= 0x477f_f000: // 65520 and more round to infinity
-		return math.Float32frombits(sign | 0x7f80_0000)
-	case abs < 0x3880_0000:
-		// Below 2^-14 float16 has a fixed step of 2^-24. Adding and subtracting a number whose own step is 2^-24
-		// rounds to that step.
-		const shift = 0.5 // float32 has 24 bits: in [0.5, 1) its step is 2^-24
-		r := float32(math.Float32frombits(abs)+shift) - shift
-		return math.Float32frombits(sign | math.Float32bits(r))
-	}
-	// float16 has 13 bits of fraction less than float32, which the mask drops.
-	// Adding 0xfff, and one more if the last remaining bit is odd, rounds to the nearest, ties to even.
-	abs += 0xfff + abs>>13&1
-	return math.Float32frombits(sign | abs&^0x1fff)
-}
+func halfRound(x float32) float32 { return engine.FromFP16(engine.ToFP16(x)) }
 
 // halfRoundBytes rounds every float32 of a tensor's memory in place.
 func halfRoundBytes(b []byte) {

@@ -10,6 +10,7 @@ import (
 
 	"inferplan/engine"
 	"inferplan/engine/graph"
+	"inferplan/formats/report"
 )
 
 // loadedModel is a model loaded on one device (or one share of it): its blocks, which form a chain, and the whole
@@ -250,7 +251,7 @@ func timeAtoms(ctx context.Context, p loadTarget, m model, batch, rounds int, no
 	costs := make([]float64, len(set.probes))
 	quiet := set.quietRounds()
 	for i, pr := range set.probes {
-		costs[i] = float64(median(pickRounds(set.decisiveTimes(pr), quiet)))
+		costs[i] = float64(report.Median(pickRounds(set.decisiveTimes(pr), quiet)))
 	}
 	return costs, nil
 }

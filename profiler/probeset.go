@@ -76,7 +76,7 @@ func (set *probeSet) quietRounds() []int {
 	roundTimes := make([]float64, set.roundCount)
 	for _, p := range set.probes {
 		s := set.decisiveTimes(p)
-		mid := float64(max(1, median(s)))
+		mid := float64(max(1, report.Median(s)))
 		for i := range roundTimes {
 			// Cap the ratio: a single sample that an interrupt hit says little about its round.
 			roundTimes[i] += min(2, float64(s[i])/mid) * mid
@@ -108,7 +108,7 @@ func (set *probeSet) latency(p *probe, quiet []int) formats.Latency {
 	lat := Summarize(cpu, pickRounds(p.wall, quiet))
 	lat.Samples = len(p.wall)
 	if n := len(p.wall); n > 0 && len(p.host) == n {
-		lat.HostUS = document.Micros(median(pickRounds(p.host, quiet)))
+		lat.HostUS = document.Micros(report.Median(pickRounds(p.host, quiet)))
 	}
 	lat.P99US = document.Micros(report.Percentile(slices.Sorted(slices.Values(p.wall)), 0.99))
 	lat.MeanUS, lat.DriftUS, lat.IdleUS = mean(p.wall), drift(p.wall), mean(p.afterIdle)
@@ -122,7 +122,7 @@ func (set *probeSet) disturbance(quiet []int) float64 {
 	if len(s) == 0 {
 		return 0
 	}
-	return float64(median(s))/float64(max(1, median(pickRounds(s, quiet)))) - 1
+	return float64(report.Median(s))/float64(max(1, report.Median(pickRounds(s, quiet)))) - 1
 }
 
 // If the whole model takes more than busyFactor times the sum of its blocks, or its own CPU time, other work held
@@ -149,7 +149,7 @@ func (set *probeSet) busyness() busyness {
 		if len(s) < set.roundCount || set.roundCount == 0 {
 			return 0
 		}
-		return median(pickRounds(s, quiet))
+		return report.Median(pickRounds(s, quiet))
 	}
 	n := len(set.probes) - 1
 	s := busyness{wholeTime: mid(set.probes[n].wall)}

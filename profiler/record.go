@@ -58,7 +58,7 @@ func (r *runner) toMeasurement(j *modelJob, key measurementKey, set *probeSet) f
 	for i, p := range set.probes {
 		lat := set.latency(p, quiet)
 		if len(r.dev.CPUs) > 1 && r.dev.IsCPU() {
-			lat.CPUUS = document.Micros(median(pickRounds(p.cpu, quiet)))
+			lat.CPUUS = document.Micros(report.Median(pickRounds(p.cpu, quiet)))
 		}
 		switch {
 		case i < set.blockCount:

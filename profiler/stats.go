@@ -27,7 +27,7 @@ func Summarize(cpu, wall []time.Duration) formats.Latency {
 	l.P99US = document.Micros(report.Percentile(w, 0.99))
 	series := wall
 	if len(cpu) > 0 {
-		l.CPUUS = document.Micros(median(cpu))
+		l.CPUUS = document.Micros(report.Median(cpu))
 		series = cpu
 	}
 	l.HalfWidthUS = document.Micros(halfWidth(series))
@@ -64,11 +64,6 @@ func stretchFigures(samples []time.Duration, figure func([]time.Duration) time.D
 	return out
 }
 
-// median returns the median of samples in any order.
-func median(samples []time.Duration) time.Duration {
-	return report.Percentile(slices.Sorted(slices.Values(samples)), 0.5)
-}
-
 // halfWidth returns half the 95 % interval of the median of samples in time order. It is the larger of two
 // estimates.
 //
@@ -86,7 +81,7 @@ func halfWidth(samples []time.Duration) time.Duration {
 	if n < 2*formats.Stretches {
 		return halfInterval
 	}
-	medians := stretchFigures(samples, median)
+	medians := stretchFigures(samples, report.Median)
 	_, lower, upper := report.MeanInterval(medians, confidence)
 	return max(halfInterval, time.Duration((upper-lower)/2))
 }

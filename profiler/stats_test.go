@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"inferplan/formats/report"
 )
 
 func TestSummarizeGivesMedianAndP99(t *testing.T) {
@@ -72,7 +74,7 @@ func TestHalfWidthCovers(t *testing.T) {
 		for i := range s {
 			s[i] = time.Duration(1e6 * math.Exp(0.05*rng.NormFloat64()))
 		}
-		if d := median(s) - 1e6; max(d, -d) <= halfWidth(s) {
+		if d := report.Median(s) - 1e6; max(d, -d) <= halfWidth(s) {
 			covered++
 		}
 	}

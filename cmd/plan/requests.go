@@ -139,14 +139,10 @@ func requestTimes(ctx context.Context, models []formats.ProfileModel) (out []req
 		if len(latencies[i]) == 0 || len(runs) == 0 {
 			return nil, fmt.Errorf("%s: no request was answered", models[i].Model)
 		}
-		run := medianOf(runs)
-		out[i].overhead, out[i].dispatch = max(0, document.Micros(medianOf(latencies[i])-run)), max(0, document.Micros(run-emptyRun))
+		run := report.Median(runs)
+		out[i].overhead, out[i].dispatch = max(0, document.Micros(report.Median(latencies[i])-run)), max(0, document.Micros(run-emptyRun))
 	}
 	return out, nil
-}
-
-func medianOf(list []time.Duration) time.Duration {
-	return report.Percentile(slices.Sorted(slices.Values(list)), .5)
 }
 
 // sendEvenly sends requests for the models in turn and returns their latencies by model.

@@ -168,14 +168,12 @@ type SliceOptions struct {
 	// Extra names inner tensors that become additional outputs. Logits and tensors that cross a cut have a
 	// declared shape. Other tensors have none, and can only be used by runs that ask for outputs by name.
 	Extra []string
-	// NoData leaves out the ONNX bytes, so that only the boundary is described.
-	NoData bool
 }
 
 // Slice returns the blocks [i,j) as a stand-alone model that an engine can load, with its boundary: the tensors of
 // the cuts before block i and before block j as inputs and outputs. Where tensors cross in float16, or the inside
 // computes in it, it adds the casts between the types outside and inside. Its tensors keep the names of the model's
-// own, except where a tensor inside needs another name. With o.NoData it has no bytes, only the description.
+// own, except where a tensor inside needs another name.
 func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 	if i < 0 || j > b.Len() || i >= j {
 		return nil, fmt.Errorf("%s: blocks [%d,%d) of %d", b.Chain.Model.Name, i, j, b.Len())
@@ -244,9 +242,6 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 	}
 	if !o.FP16 { // weights that are converted are part of the slice
 		sub.WeightFiles = m.net.weightFiles(p.nodes)
-	}
-	if o.NoData {
-		return sub, nil
 	}
 
 	// Add the extra outputs (o.Extra: tensors inside that a check reads), and write the model.

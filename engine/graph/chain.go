@@ -1,7 +1,6 @@
 package graph
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -13,14 +12,15 @@ import (
 // ChainOptions say where a model may be cut.
 type ChainOptions struct {
 	// MaxLive is the largest number of tensors that may cross one cut. Zero
-	// starts with 1 and goes up to 3 until there are MinCuts cuts.
+	// starts with 1 and goes up to 3 until there are enoughCuts.
 	MaxLive int
-	// MinCuts is the number of cuts that is enough if MaxLive is 0. 0 means 16.
-	MinCuts int
 	// AllShapes measures every tensor in the first probe, so that CountWork needs
 	// no probe of its own. That probe holds all of them in memory at once.
 	AllShapes bool
 }
+
+// enoughCuts is the number of cuts from which on no more tensors are allowed to cross one.
+const enoughCuts = 16
 
 // Cut is a place where a model can be cut, with the tensors that cross there. The first cut of a chain is the
 // model's inputs, the last its outputs.
@@ -84,7 +84,7 @@ func (m *Model) Chain(ctx context.Context, probe Probe, o ChainOptions) (*Chain,
 
 	// Allow more tensors to cross, one by one, until there are enough cuts. The first and the last do not count.
 	for maxLive := minLive; maxLive <= limit; maxLive++ {
-		if c.setCuts(places, maxLive); len(c.Cuts)-2 >= cmp.Or(o.MinCuts, 16) {
+		if c.setCuts(places, maxLive); len(c.Cuts)-2 >= enoughCuts {
 			break
 		}
 	}

@@ -19,9 +19,6 @@ type Cost func(model string, from, to int, d engine.Device, batch int) (time.Dur
 type Options struct {
 	// Devices that the engine pretends to have.
 	Devices []engine.Device
-	// Spin keeps the CPU busy for the whole time, as a CPU device does. Otherwise the calling goroutine sleeps, as
-	// if it waited for a GPU.
-	Spin bool
 }
 
 // Engine replays times.
@@ -166,39 +163,29 @@ func (x *binding) Run(ctx context.Context) error {
 	return x.wait(ctx, begin)
 }
 
-// wait returns when a run that started at begin has taken its time, or when the context ends. It sleeps or, with
-// Options.Spin, keeps the CPU busy.
+// wait returns when a run that started at begin has taken its time, or when the context ends. It sleeps, as if it
+// waited for a GPU.
 func (x *binding) wait(ctx context.Context, begin time.Time) error {
-	if !x.block.engine.options.Spin {
-		remaining := x.runTime - time.Since(begin)
-		if remaining <= 0 {
-			return nil
-		}
-		if ctx.Done() == nil {
-			time.Sleep(remaining)
-			return nil
-		}
-		if x.timer == nil {
-			x.timer = time.NewTimer(remaining)
-		} else {
-			x.timer.Reset(remaining)
-		}
-		select {
-		case <-x.timer.C:
-			return nil
-		case <-ctx.Done():
-			x.timer.Stop()
-			return ctx.Err()
-		}
+	remaining := x.runTime - time.Since(begin)
+	if remaining <= 0 {
+		return nil
 	}
-
-	// Spin, and look at the context every 1024 turns, because that takes longer than a turn.
-	for turn := 0; time.Since(begin) < x.runTime; turn++ {
-		if turn%1024 == 1023 && ctx.Err() != nil {
-			return ctx.Err()
-		}
+	if ctx.Done() == nil {
+		time.Sleep(remaining)
+		return nil
 	}
-	return nil
+	if x.timer == nil {
+		x.timer = time.NewTimer(remaining)
+	} else {
+		x.timer.Reset(remaining)
+	}
+	select {
+	case <-x.timer.C:
+		return nil
+	case <-ctx.Done():
+		x.timer.Stop()
+		return ctx.Err()
+	}
 }
 
 // RunN runs n times, and returns the sum of the CPU times of this thread and of the times by the wall clock.

@@ -12,9 +12,8 @@ import (
 // the worker. To the host it acts as the parent.
 type joinedWorker struct {
 	link  link
-	lobby *JoinServer
 	offer *offer
-	owner any // the owner that started it, or nil while it is idle; guarded by lobby.mu
+	owner any // the owner that started it, or nil while it is idle; guarded by the JoinServer's mu
 
 	ended chan struct{} // closed when serve has ended
 	cause error         // why serve ended, valid once ended is closed

@@ -82,7 +82,7 @@ func (b *JoinServer) accept() {
 // knows the token and offers a device, adds the device as a worker, and serves it until the connection ends.
 func (b *JoinServer) handleConnection(conn net.Conn) {
 	defer conn.Close()
-	g := &joinedWorker{link: link{conn: conn, silence: handshakeTime}, lobby: b, ended: make(chan struct{})}
+	g := &joinedWorker{link: link{conn: conn, silence: handshakeTime}, ended: make(chan struct{})}
 
 	// The handshake and the offer must come in time.
 	timeout := time.AfterFunc(handshakeTime, func() { conn.Close() })

@@ -85,9 +85,9 @@ type gearCounts struct {
 // samples, and no function computes them.
 func (o *Options) New(plan *formats.Plan, t *policy.Tables, core *turn.Options, m *turn.Metrics) (*CascadeAnswerer, error) {
 	gears := gear.TablesOf(t)
-	g := &CascadeAnswerer{gears: gears, certaintyOf: o.Certainty, replay: core.HasRandomOutputs(), Models: make([]modelCounts, len(t.Pipelines))}
-	// Find the function that computes a certainty from a model's scores, unless the options give one.
-	if g.certaintyOf == nil && !g.replay {
+	g := &CascadeAnswerer{gears: gears, replay: core.HasRandomOutputs(), Models: make([]modelCounts, len(t.Pipelines))}
+	// Find the function that computes a certainty from a model's scores.
+	if !g.replay {
 		var err error
 		if g.certaintyOf, err = certainty.ByName(formats.GearOf(plan).Score); err != nil {
 			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, &document.Error{Path: "gear.score", Found: fmt.Sprintf("%q", formats.GearOf(plan).Score),

@@ -1,16 +1,9 @@
 package cascade
 
-import (
-	"cmp"
+import "cmp"
 
-	"inferplan/engine/certainty"
-)
-
-// Options say how answers of gear plans are judged, and when notices ask for another plan.
+// Options say when notices ask for another plan.
 type Options struct {
-	// Certainty computes how certain a classifier is of an answer, from its probabilities. If it is nil, the plan names the
-	// score.
-	Certainty certainty.Func
 	// DriftLimit is the share of the requests (or of the time, if the plan's weights are shares of time) that may fall into
 	// other ranges of rates than planned before a notice asks for another plan. 0 stands for 0.25. DriftWindows is the
 	// number of seconds with requests over which it is taken. 0 stands for 600; the first notice comes after half of them.

@@ -43,7 +43,7 @@ type fake struct {
 }
 
 func (f *fake) Models() []Model {
-	return []Model{{ID: "m", Created: time.Unix(1700000000, 0), ContextTokens: 4096, Classes: []string{"chat", "batch"}}, {ID: "free/model"}}
+	return []Model{{ID: "m", Created: time.Unix(1700000000, 0), Classes: []string{"chat", "batch"}}, {ID: "free/model"}}
 }
 
 func (f *fake) Admit(r *Request) (time.Duration, error) {

@@ -71,7 +71,7 @@ func TestChatIsStreamed(t *testing.T) {
 func TestModelsAreListed(t *testing.T) {
 	r := start(t, &fake{}, Options{})
 	_, text := r.do("GET", "/v1/models", "")
-	want := `{"object":"list","data":[{"id":"m","object":"model","created":1700000000,"owned_by":"inferplan","max_model_len":4096,"slo_classes":["chat","batch"]},` +
+	want := `{"object":"list","data":[{"id":"m","object":"model","created":1700000000,"owned_by":"inferplan","slo_classes":["chat","batch"]},` +
 		`{"id":"free/model","object":"model","created":0,"owned_by":"inferplan"}],"has_more":false}`
 	if text != want {
 		t.Errorf("models %s", text)

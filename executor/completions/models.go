@@ -10,17 +10,16 @@ import (
 
 // modelListing is a model in the form of the protocol.
 type modelListing struct {
-	ID          string   `json:"id"`
-	Object      string   `json:"object"`
-	Created     int64    `json:"created"`
-	OwnedBy     string   `json:"owned_by"`
-	MaxModelLen int      `json:"max_model_len,omitempty"` // in tokens; the name is vLLM's
-	Classes     []string `json:"slo_classes,omitempty"`   // an extension of ours
+	ID      string   `json:"id"`
+	Object  string   `json:"object"`
+	Created int64    `json:"created"`
+	OwnedBy string   `json:"owned_by"`
+	Classes []string `json:"slo_classes,omitempty"` // an extension of ours
 }
 
 // listing returns the model in the form of the protocol.
 func (m *Model) listing() modelListing {
-	out := modelListing{m.ID, "model", m.Created.Unix(), m.OwnedBy, m.ContextTokens, m.Classes}
+	out := modelListing{m.ID, "model", m.Created.Unix(), m.OwnedBy, m.Classes}
 	if m.Created.IsZero() {
 		out.Created = 0
 	}

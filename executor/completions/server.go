@@ -44,11 +44,10 @@ type Result struct {
 
 // Model is a model that clients may name.
 type Model struct {
-	ID            string
-	OwnedBy       string
-	Created       time.Time
-	ContextTokens int      // 0 if unknown
-	Classes       []string // SLO classes that a request may name, the default first; nil allows any
+	ID      string
+	OwnedBy string
+	Created time.Time
+	Classes []string // SLO classes that a request may name, the default first; nil allows any
 }
 
 // Server decides about requests and has them answered. Its methods never wait long, and several goroutines may call

@@ -2,7 +2,6 @@ package load
 
 import (
 	"cmp"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/url"
@@ -31,19 +30,13 @@ var Protocols = []Protocol{HTTPBinary, HTTPJSON, GRPC, Completions}
 
 // Model is one of the models of a schedule.
 type Model struct {
-	Name    string
-	Class   string // SLO class; if empty, the model's default
-	Version string // if empty, the server chooses
+	Name  string
+	Class string // SLO class; if empty, the model's default
 	// SLO is the budget of requests whose arrival names none. If it is 0, they have no deadline and cannot be late.
 	SLO time.Duration
 	// Batch is the first dimension of the inputs if the server allows any size. 0 stands for 1.
 	Batch int
-	// Shapes are the shapes of inputs by name. They are needed if a dimension other than the first may have any size
-	// and must not be 1.
-	Shapes map[string][]int64
-	// Inputs, if set, are sent in turn in place of random ones.
-	Inputs []Inputs
-	// Samples, if set, are sent likewise.
+	// Samples, if set, are sent in turn in place of random inputs.
 	Samples *Samples
 	// Prompt and Output are the distributions of the lengths of completions that the trace does not name, in tokens;
 	// nil stands for one token. SLOOf says what the SLO bounds: formats.FigureTTFT, FigureTPOT or, if it is empty, the time
@@ -78,8 +71,6 @@ type Config struct {
 	NoTimeout bool
 	// Token is sent as bearer token.
 	Token string
-	// TLS is the configuration for https and grpcs. If it is nil, the system's defaults apply.
-	TLS *tls.Config
 	// OnOutcome, if set, is called with the outcome of every counted request when it ends. Calls do not overlap.
 	OnOutcome func(Outcome)
 }

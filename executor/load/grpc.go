@@ -41,7 +41,7 @@ type grpcPayload struct{ wire []byte }
 func newGRPCTarget(u *url.URL, cfg *Config) (*grpcTarget, error) {
 	creds := insecure.NewCredentials()
 	if u.Scheme == "grpcs" || u.Scheme == "https" {
-		creds = credentials.NewTLS(cfg.TLS)
+		creds = credentials.NewTLS(nil)
 	}
 	conn, err := grpc.NewClient("passthrough:///"+u.Host,
 		grpc.WithTransportCredentials(creds),
@@ -69,7 +69,7 @@ func (t *grpcTarget) withToken(ctx context.Context) context.Context {
 
 // describe implements target: it asks the server for a model's inputs.
 func (t *grpcTarget) describe(ctx context.Context, m *Model) (*oip.ModelInfo, error) {
-	meta, err := oippb.NewGRPCInferenceServiceClient(t.conn).ModelMetadata(t.withToken(ctx), &oippb.ModelMetadataRequest{Name: m.Name, Version: m.Version})
+	meta, err := oippb.NewGRPCInferenceServiceClient(t.conn).ModelMetadata(t.withToken(ctx), &oippb.ModelMetadataRequest{Name: m.Name})
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func (t *grpcTarget) describe(ctx context.Context, m *Model) (*oip.ModelInfo, er
 
 // prepare implements target.
 func (t *grpcTarget) prepare(m *Model, in Inputs) (payload, error) {
-	return &grpcPayload{oip.MarshalRequest(nil, &oip.Request{Model: m.Name, Version: m.Version, Class: m.Class, Inputs: in})}, nil
+	return &grpcPayload{oip.MarshalRequest(nil, &oip.Request{Model: m.Name, Class: m.Class, Inputs: in})}, nil
 }
 
 // grpcCall is a request and its answer, for the codec.

@@ -45,7 +45,6 @@ func newHTTPTarget(base *url.URL, cfg *Config) *httpTarget {
 		client: &http.Client{
 			Transport: &http.Transport{
 				DialContext:         (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
-				TLSClientConfig:     cfg.TLS,
 				MaxIdleConns:        cfg.MaxInFlight,
 				MaxIdleConnsPerHost: cfg.MaxInFlight,
 				IdleConnTimeout:     time.Minute,
@@ -67,11 +66,7 @@ func (t *httpTarget) close() { t.client.CloseIdleConnections() }
 
 // modelURL returns the URL of a model.
 func (t *httpTarget) modelURL(m *Model) *url.URL {
-	u := t.base.JoinPath("v2", "models", url.PathEscape(m.Name))
-	if m.Version != "" {
-		u = u.JoinPath("versions", url.PathEscape(m.Version))
-	}
-	return u
+	return t.base.JoinPath("v2", "models", url.PathEscape(m.Name))
 }
 
 // describe implements target: it asks the server for a model's inputs.

@@ -13,19 +13,13 @@ import (
 // Inputs are the tensors of one request.
 type Inputs []oip.Tensor
 
-// maxInputBytes bounds an input, so that a shape from the server's metadata or a mistake in Shapes cannot take all
-// memory.
+// maxInputBytes bounds an input, so that a shape from the server's metadata cannot take all memory.
 const maxInputBytes = 1 << 30
 
 // randomInputs returns random inputs that fit the model's description by the server. The same seed, model and
 // variant give the same bytes.
 func randomInputs(info *oip.ModelInfo, m *Model, seed uint64, variant int) (Inputs, error) {
 	rng := seeded.New(seed, fmt.Sprintf("load/%s/%d", m.Name, variant))
-	for name := range m.Shapes {
-		if !hasInput(info, name) {
-			return nil, fmt.Errorf("model %q has no input %q, for which a shape was given", m.Name, name)
-		}
-	}
 	var out Inputs
 	for i := range info.Inputs {
 		in := &info.Inputs[i]
@@ -49,19 +43,11 @@ func hasInput(info *oip.ModelInfo, name string) bool {
 }
 
 // concreteShape returns the shape to send for an input, and its number of elements. Open dimensions, negative in
-// the server's description, take the configured shape, or else the batch size (the first) or 1.
+// the server's description, take the batch size (the first) or 1.
 func concreteShape(in *oip.TensorInfo, m *Model) (shape []int64, n int64, err error) {
-	givenShape, isGiven := m.Shapes[in.Name]
-	if isGiven && len(givenShape) != len(in.Shape) {
-		return nil, 0, fmt.Errorf("got shape %v, the server has %v", givenShape, in.Shape)
-	}
 	n = 1
 	for k, d := range in.Shape {
 		switch {
-		case isGiven && d >= 0 && givenShape[k] != d, isGiven && givenShape[k] < 0:
-			return nil, 0, fmt.Errorf("got shape %v, the server has %v", givenShape, in.Shape)
-		case isGiven:
-			d = givenShape[k]
 		case d < 0 && k == 0:
 			d = int64(max(m.Batch, 1))
 		case d < 0:

@@ -174,7 +174,7 @@ func TestEveryProtocolCompletesEveryRequest(t *testing.T) {
 				}
 				return answer(r), nil
 			})
-			models := []Model{{Name: "mlp", SLO: patient, Batch: 2}, {Name: "mix", SLO: patient}, {Name: "with/slash %", Version: "1", SLO: patient}}
+			models := []Model{{Name: "mlp", SLO: patient, Batch: 2}, {Name: "mix", SLO: patient}, {Name: "with/slash %", SLO: patient}}
 			if p == HTTPJSON {
 				models = models[:2] // BF16 has no JSON form
 			}
@@ -434,8 +434,6 @@ func TestFaultyConfigurationsAreRefused(t *testing.T) {
 		{"unknown model", Config{URL: url, Models: []Model{{Name: "nope"}}}, nil, `model "nope" is not served here; models: mlp`},
 		{"negative slo", Config{URL: url, Models: []Model{{Name: "mlp", SLO: -1}}}, nil, "must not be negative"},
 		{"warm-up", Config{URL: url, Models: ok, Warmup: 2, Duration: 1}, nil, "leaves nothing"},
-		{"shape", Config{URL: url, Models: []Model{{Name: "mlp", Shapes: map[string][]int64{"x": {1, 3}}}}}, nil, `input "x": got shape [1 3], the server has [-1 784]`},
-		{"shape of no input", Config{URL: url, Models: []Model{{Name: "mlp", Shapes: map[string][]int64{"z": {1}}}}}, nil, `no input "z"`},
 		{"huge shape", Config{URL: url, Models: []Model{{Name: "mlp", Batch: 1 << 40}}}, nil, "too large"},
 		{"model index", Config{URL: url, Models: ok}, arrivals.Slice([]arrivals.Request{{Model: 1}}), "arrival 0: model 1, expected 0 to 0"},
 		{"order", Config{URL: url, Models: ok}, arrivals.Slice([]arrivals.Request{{ArrivedAt: 2}, {ArrivedAt: 1}}), "arrival 1: time 1ns stands after 2ns"},

@@ -55,15 +55,15 @@ func prepareAll(ctx context.Context, cfg *Config, t target) ([][]payload, error)
 			return nil, fmt.Errorf("asking %s for the metadata of model %q: %w", cfg.URL, m.Name, err)
 		}
 
-		// The inputs are given, read from samples, or random.
-		inputs := m.Inputs
+		// The inputs are read from samples, or random.
+		var inputs []Inputs
 		if m.Samples != nil {
 			if inputs, err = m.Samples.inputs(info, m); err != nil {
 				return nil, err
 			}
 			seeded.New(cfg.Seed, "load/samples").Shuffle(len(inputs), func(i, k int) { inputs[i], inputs[k] = inputs[k], inputs[i] })
 		}
-		for v := 0; len(m.Inputs) == 0 && m.Samples == nil && v < cfg.Variants; v++ {
+		for v := 0; m.Samples == nil && v < cfg.Variants; v++ {
 			in, err := randomInputs(info, m, cfg.Seed, v)
 			if err != nil {
 				return nil, err

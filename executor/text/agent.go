@@ -23,8 +23,8 @@ type instanceAgent struct {
 	maxOwnRequests atomic.Int32 // requests that the server can hold of ours; -1 if unbounded
 	loggedLack     string       // what the watch logged last that the servers lack
 	gauges         [3]prometheus.Gauge
-	control        serverControl
-	servers        instanceServers                    // the control, unless another process calls the servers
+	remote         *remoteServers                     // nil if this process calls the servers
+	local          atomic.Pointer[localServers]       // the servers that this process calls
 	cancelRevive   atomic.Pointer[context.CancelFunc] // of the last preparation; nil before
 
 	// The fields below belong to the core's turn.
@@ -212,7 +212,7 @@ func (g *instanceAgent) resolveBroken(hasModel bool) {
 // brokenRequests lists the requests whose server broke off, in the order in which they began.
 func (g *instanceAgent) brokenRequests() []*servedRequest {
 	var out []*servedRequest
-	for _, s := range g.runningRequests() {
+	for _, s := range inOrder(g.running) {
 		if s.brokenBy != nil {
 			out = append(out, s)
 		}
@@ -233,7 +233,7 @@ func (g *instanceAgent) handleLoss(reason string) {
 	g.pendingOrders, g.orderRunning, g.loadedNetwork = g.pendingOrders[:0], false, -1
 	g.maxOwnRequests.Store(-1)
 	g.core.Loop.TellPolicy(policy.Event{Kind: policy.WorkerLost, Device: g.device})
-	for _, s := range g.runningRequests() { // they go back here because the policy did not abort them
+	for _, s := range inOrder(g.running) { // they go back here because the policy did not abort them
 		s.text.revokeRun(errTakenOver)
 		_, tokens, _ := s.text.PartialOf(s.runNumber)
 		g.returnToPolicy(s, policy.ReturnFailed, tokens)

@@ -38,8 +38,9 @@ const roomUnknown = -2
 
 // localServers are the servers of an instance that this process calls. They implement serverControl.
 type localServers struct {
-	mu      sync.Mutex
-	Servers map[string]*endpoint // by model; "" is the server of all other models
+	unusable error // why they cannot serve the instance; nil if they can
+	mu       sync.Mutex
+	Servers  map[string]*endpoint // by model; "" is the server of all other models
 	// adapters are, by model, the models that are adapters and need their base at the same server.
 	adapters map[string]*ModelAdapter
 	// lastLoaded is the model that was loaded last, if it shares its base with another. The next load decides what of
@@ -107,6 +108,9 @@ func (r *localServers) serverOf(model string) *llm.Server {
 // probeServers returns the agent's servers, in the order of their names. It asks those that have not answered so far
 // what they can do, and remembers the answer. If one does not answer, it returns the error and no servers.
 func (r *localServers) probeServers(ctx context.Context) ([]*llm.Server, error) {
+	if r.unusable != nil {
+		return nil, &llm.Error{Kind: llm.ErrGone, Text: r.unusable.Error()}
+	}
 	var out []*llm.Server
 	for _, key := range slices.Sorted(maps.Keys(r.Servers)) {
 		r.mu.Lock()

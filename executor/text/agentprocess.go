@@ -69,7 +69,7 @@ func ServeAgent(ctx context.Context, o AgentOptions) error {
 	if p.front, err = completions.New(completions.Options{Store: o.Store, Server: p, ServedElsewhere: true, OnRequestGone: p.requestGone, TextStoreInterval: o.TextStoreInterval, Log: o.Log}); err != nil {
 		return err
 	}
-	p.refused.log, p.refused.stores = o.Log, []durable.Shared{o.Store}
+	p.refused.open(o.Log, o.Store)
 	stats, err := p.refused.serve(o.Metrics)
 	if err != nil {
 		return errors.Join(err, p.front.Close())

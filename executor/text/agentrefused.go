@@ -5,13 +5,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/time/rate"
 
 	"inferplan/executor/durable"
 	"inferplan/executor/httplimit"
@@ -26,22 +26,21 @@ type refusedMessages struct {
 	stores []durable.Shared
 	count  atomic.Uint64
 
-	mu       sync.Mutex
-	loggedAt time.Time
+	lines rate.Sometimes // in the log
 }
 
 // refusedLogInterval is the least time between two lines in the log about refused messages.
 const refusedLogInterval = 10 * time.Second
 
+// open sets where refused messages are logged, and the stores that have refused some themselves.
+func (r *refusedMessages) open(log *slog.Logger, stores ...durable.Shared) {
+	r.log, r.stores, r.lines.Interval = log, stores, refusedLogInterval
+}
+
 // add counts a refused message and logs the reason from time to time.
 func (r *refusedMessages) add(reason error) {
 	n := r.count.Add(1)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if time.Since(r.loggedAt) >= refusedLogInterval {
-		r.loggedAt = time.Now()
-		r.log.Warn("a message is refused that is none of ours", "why", reason, "so far", n)
-	}
+	r.lines.Do(func() { r.log.Warn("a message is refused that is none of ours", "why", reason, "so far", n) })
 }
 
 // series returns the counter of refused messages, which includes those that the stores themselves have refused.

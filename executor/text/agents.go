@@ -154,7 +154,7 @@ func (a *agentBackend) LoadNetwork(o turn.LoadOrder) {
 func (a *agentBackend) HandleEvent(n *turn.BackendEvent) {
 	g := a.byDevice[n.Device]
 	if n.Kind == eventServersChanged {
-		g.changeServers(n.Result.(*boundServers))
+		g.changeServers(n.Result.(*localServers))
 		g.showState()
 		return
 	}

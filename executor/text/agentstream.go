@@ -3,19 +3,19 @@ package text
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
 	"inferplan/executor/turn"
 )
 
-// runningRequests lists the requests that a server answers, in the order in which they began.
-func (g *instanceAgent) runningRequests() []*servedRequest {
-	out := make([]*servedRequest, 0, len(g.running))
-	for _, s := range g.running {
-		out = append(out, s)
+// inOrder returns what a server answers, by the serials of batches, in the order in which it began.
+func inOrder[T any](running map[uint64]T) []T {
+	out := make([]T, 0, len(running))
+	for _, serial := range slices.Sorted(maps.Keys(running)) {
+		out = append(out, running[serial])
 	}
-	slices.SortFunc(out, func(a, b *servedRequest) int { return cmp.Compare(a.serial, b.serial) })
 	return out
 }
 
@@ -59,7 +59,7 @@ func (s *servedRequest) answer(ctx context.Context, gen int32) *runResult {
 	if earlierTokens > 0 {
 		s.agent.series.resumedRuns.Inc()
 	}
-	return s.agent.control.writeAnswer(ctx, &answerRun{text: t, runNumber: s.runNumber, clock: s.agent.core.Loop.Now, onPiece: func() { s.lastPieceAt.Store(int64(s.agent.core.Loop.Now())) }, onTokens: func(tokens int) {
+	return s.agent.control().writeAnswer(ctx, &answerRun{text: t, runNumber: s.runNumber, clock: s.agent.core.Loop.Now, onPiece: func() { s.lastPieceAt.Store(int64(s.agent.core.Loop.Now())) }, onTokens: func(tokens int) {
 		s.reportProgress(gen, earlierTokens, tokens)
 		earlierTokens = tokens
 	}})

@@ -11,21 +11,20 @@ import (
 	"inferplan/policy"
 )
 
-// bindServers sets the agent's control: the servers that this process calls, or those behind the agent of another
+// bindServers sets what the agent controls: the servers that this process calls, or those behind the agent of another
 // process. It is called at the start, with the servers of all instances. If a model of the instance has no server, it
 // returns an error, unless servers come and go.
 func (g *instanceAgent) bindServers(list []InstanceServer) error {
 	if a := g.options.Agents; a != nil {
-		g.control = newRemoteServers(a, int(g.core.Tables.InstanceOf(g.device)))
+		g.remote = newRemoteServers(a, int(g.core.Tables.InstanceOf(g.device)))
 		return nil
 	}
-	b := g.bind(list)
-	g.servers.current.Store(b)
-	g.control = &g.servers
+	r := g.bind(list)
+	g.local.Store(r)
 	if g.options.Discovery != nil {
 		return nil
 	}
-	return b.err
+	return r.unusable
 }
 
 // modelNames returns the models that the instance may run: those for whose KV cache (the memory of the tokens of running
@@ -48,7 +47,7 @@ func (g *instanceAgent) prepare(ctx context.Context) error {
 	if r := g.core.Tables.Resident[g.device]; len(r) > 0 {
 		model = g.core.Tables.Networks[r[0]].Name
 	}
-	return g.control.Prepare(ctx, model, g.modelNames())
+	return g.control().Prepare(ctx, model, g.modelNames())
 }
 
 // tryRevive is called from time to time while the instance is lost. It prepares the servers and posts an event if
@@ -76,7 +75,7 @@ func (g *instanceAgent) checkStatus(ctx context.Context) {
 	checkCtx, cancel := context.WithTimeout(ctx, g.options.SilenceTimeout)
 	defer cancel()
 	model, _ := g.modelAndRequests()
-	status, err := g.control.Status(checkCtx, model, func() int { _, ours := g.modelAndRequests(); return ours })
+	status, err := g.control().Status(checkCtx, model, func() int { _, ours := g.modelAndRequests(); return ours })
 	switch {
 	case ctx.Err() != nil || errors.Is(err, errStatusUnknown):
 	case err != nil:
@@ -131,7 +130,7 @@ func (g *instanceAgent) startNextOrder() {
 		ctx, cancel := context.WithTimeout(g.requests.ctx, limit)
 		defer cancel()
 		n := turn.BackendEvent{Kind: eventOrderDone, Device: g.device, Generation: gen}
-		if err := g.control.SetLoaded(ctx, g.core.Tables.Networks[o.Network].Name, o.Load); err != nil {
+		if err := g.control().SetLoaded(ctx, g.core.Tables.Networks[o.Network].Name, o.Load); err != nil {
 			n.Code, n.Text = uint32(policy.ReturnFailed), err.Error()
 			if errors.Is(err, llm.ErrUnknownModel) {
 				n.Code = uint32(policy.ReturnRefused)

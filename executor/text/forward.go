@@ -108,7 +108,7 @@ func (q *Queues) serversWith(model string) []*llm.Server {
 		if !ok || !a.IsUp(int32(d)) {
 			continue
 		}
-		if r, err := a.byDevice[d].servers.get(); err == nil {
+		if r := a.byDevice[d].local.Load(); r != nil {
 			out = append(out, r.answered(model)...)
 		}
 	}

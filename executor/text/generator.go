@@ -1,11 +1,9 @@
 package text
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -233,7 +231,7 @@ func (g *generator) finishGeneration(r *generation, err error) {
 // to the policy, which has them continued. If the server has broken off MaxAttempts times on an answer, without
 // progress between, its request fails.
 func (g *generator) retryBroken() {
-	for _, r := range g.runningGenerations() {
+	for _, r := range inOrder(g.generations) {
 		if r.brokenBy == nil {
 			continue
 		}
@@ -249,16 +247,6 @@ func (g *generator) retryBroken() {
 		g.core.Batches.FailBatch(r.b, policy.ReasonFailed, r.brokenBy)
 		g.core.Flush()
 	}
-}
-
-// runningGenerations lists what the server answers, in the order in which it began.
-func (g *generator) runningGenerations() []*generation {
-	out := make([]*generation, 0, len(g.generations))
-	for _, r := range g.generations {
-		out = append(out, r)
-	}
-	slices.SortFunc(out, func(a, b *generation) int { return cmp.Compare(a.serial, b.serial) })
-	return out
 }
 
 // showState shows in the metrics whether the server works.
@@ -278,7 +266,7 @@ func (g *generator) handleLoss(reason string) {
 		g.core.Options.Log.Error("the server of a language model is lost", "instance", g.name, "why", reason, "requests", len(g.generations))
 	}
 	g.core.Loop.TellPolicy(policy.Event{Kind: policy.WorkerLost, Device: g.device})
-	for _, r := range g.runningGenerations() { // they go back here because the policy did not abort them
+	for _, r := range inOrder(g.generations) { // they go back here because the policy did not abort them
 		g.detach(r)
 		g.core.Batches.FailBatch(r.b, policy.ReasonWorkerLost, nil)
 	}

@@ -221,7 +221,7 @@ func (a *generatorBackend) Watch(now, paused time.Duration) {
 	a.addBusyTime(now, paused)
 	for _, d := range a.devices {
 		g := a.byDevice[d]
-		for _, r := range g.runningGenerations() {
+		for _, r := range inOrder(g.generations) {
 			r.lastPieceAt.Add(int64(paused))
 			q := a.core.Ledger.RequestIn(a.answers.RequestOf(r.b.Tasks[0]))
 			if q == nil || q.IsDropped || q.Job.Answered {

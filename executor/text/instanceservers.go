@@ -1,90 +1,36 @@
 package text
 
 import (
-	"context"
 	"fmt"
 	"slices"
-	"sync/atomic"
 
-	"inferplan/engine/llm"
 	"inferplan/executor/turn"
 )
 
-// instanceServers are the servers that an instance has now, which this process calls. They change while the plan is
-// served. They implement serverControl.
-type instanceServers struct {
-	current atomic.Pointer[boundServers]
+// control returns what the agent decides by at its servers: in this process, where they change while the plan is served,
+// or in that of plan agent.
+func (g *instanceAgent) control() serverControl {
+	if g.remote != nil {
+		return g.remote
+	}
+	return g.local.Load()
 }
 
-// boundServers are the servers of an instance between two changes, or, if they cannot serve its models, the reason.
-type boundServers struct {
-	servers *localServers
-	err     error
-}
-
-// bind makes the servers of the instance, in the list of all, ready to be called. If one of its models has none, the error
-// says so, and so does every later call.
-func (g *instanceAgent) bind(list []InstanceServer) *boundServers {
+// bind makes the servers of the instance, in the list of all, ready to be called. If they cannot serve its models, unusable
+// of the result says why, and so does every later call.
+func (g *instanceAgent) bind(list []InstanceServer) *localServers {
 	instance := int(g.core.Tables.InstanceOf(g.device))
 	r, err := NewLocalServers(list, g.options.Adapters, instance)
 	if err != nil {
-		return &boundServers{err: err}
+		return &localServers{unusable: err}
 	}
 	for _, name := range g.modelNames() {
 		if !r.hasServer(name) {
-			return &boundServers{err: fmt.Errorf("instance %s has no server for %s (--server %d=URL)", g.name, name, instance)}
+			return &localServers{unusable: fmt.Errorf("instance %s has no server for %s (--server %d=URL)", g.name, name, instance)}
 		}
 	}
 	r.tracer, r.name = g.core.Options.Tracer, g.name
-	return &boundServers{servers: r}
-}
-
-// get returns the servers, or an error of the kind llm.ErrGone if there are none, or another process calls them.
-func (s *instanceServers) get() (*localServers, error) {
-	b := s.current.Load()
-	switch {
-	case b == nil:
-		return nil, errServerUnseen
-	case b.err != nil:
-		return nil, &llm.Error{Kind: llm.ErrGone, Text: b.err.Error()}
-	}
-	return b.servers, nil
-}
-
-// Status implements serverControl.
-func (s *instanceServers) Status(ctx context.Context, model string, ownRequests func() int) (serverStatus, error) {
-	r, err := s.get()
-	if err != nil {
-		return serverStatus{}, err
-	}
-	return r.Status(ctx, model, ownRequests)
-}
-
-// Prepare implements serverControl.
-func (s *instanceServers) Prepare(ctx context.Context, model string, otherModels []string) error {
-	r, err := s.get()
-	if err != nil {
-		return err
-	}
-	return r.Prepare(ctx, model, otherModels)
-}
-
-// SetLoaded implements serverControl.
-func (s *instanceServers) SetLoaded(ctx context.Context, model string, loaded bool) error {
-	r, err := s.get()
-	if err != nil {
-		return err
-	}
-	return r.SetLoaded(ctx, model, loaded)
-}
-
-// writeAnswer implements serverControl.
-func (s *instanceServers) writeAnswer(ctx context.Context, w *answerRun) *runResult {
-	r, err := s.get()
-	if err != nil {
-		return &runResult{err: err}
-	}
-	return r.writeAnswer(ctx, w)
+	return r
 }
 
 // followServers has each instance change its servers as the discovery finds them, by an event for each instance whose
@@ -106,8 +52,8 @@ func (a *agentBackend) followServers(current []InstanceServer) {
 
 // changeServers runs in a round of the core when an instance has other servers, or none. It counts as lost: its requests
 // go elsewhere with what was written, and it works again when the new servers are ready.
-func (g *instanceAgent) changeServers(b *boundServers) {
-	g.servers.current.Store(b)
+func (g *instanceAgent) changeServers(r *localServers) {
+	g.local.Store(r)
 	if !g.watch.alive.Load() {
 		// A preparation that has begun is about the servers of before: it ends, and its result does not count.
 		g.watch.lossCount.Add(1)
@@ -118,8 +64,8 @@ func (g *instanceAgent) changeServers(b *boundServers) {
 		return
 	}
 	reason := "it has another server"
-	if b.err != nil {
-		reason = b.err.Error()
+	if r.unusable != nil {
+		reason = r.unusable.Error()
 	}
 	g.handleLoss(reason)
 	g.core.Flush()

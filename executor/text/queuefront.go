@@ -80,7 +80,7 @@ func NewFront(ctx context.Context, h Host, o *QueueOptions, door *httplimit.Door
 		return 0
 	}))
 	if f.planner != nil {
-		f.planner.refused.log, f.planner.refused.stores = h.Log, []durable.Shared{agents.store, f.store.(durable.Shared)}
+		f.planner.refused.open(h.Log, agents.store, f.store.(durable.Shared))
 		h.Registry.MustRegister(f.planner.refused.series())
 		f.planner.startLeading()
 	}

@@ -26,7 +26,6 @@ type deviceNetworks struct {
 	newSlots       []*stageSlots // slots of the networks that are being loaded or unloaded
 
 	Loads                 int64
-	refusedLoads          int64 // loads that failed
 	loadTime              time.Duration
 	loadTimeBesideBatches time.Duration // the part of loadTime beside batches
 	endedLoads            []extent      // loads that ended during a run whose result has not arrived, on the core's clock
@@ -255,7 +254,6 @@ func (w *WorkerBackend) sendNextOrder(d *Device) {
 		if o.Load {
 			slots, err := w.Supervisor.cutSlots(d, o.Network)
 			if err != nil {
-				networks.refusedLoads++
 				w.core.Options.Log.Warn("network not loaded", "device", d.Index, "network", w.core.Tables.Networks[o.Network].Name, "error", err)
 				w.answerOrder(&o, policy.ReturnFull)
 				continue
@@ -325,7 +323,6 @@ func (w *WorkerBackend) handleSwapResult(d *Device, n *turn.BackendEvent) {
 		networks.recordLoad(w.core, &o)
 	default:
 		returnSlots(slots)
-		networks.refusedLoads++
 		reason = policy.ReturnFailed
 		if code == worker.NoMemory {
 			reason = policy.ReturnFull

@@ -51,7 +51,6 @@ func ParseSpread(text string) (cv float64, err error) {
 type Counts struct {
 	table    *csvfile.Table
 	opt      CountsOptions
-	rng      *rand.Rand
 	gap      func() float64
 	column   int
 	timeCol  int
@@ -105,7 +104,7 @@ func ReadCounts(f *csvfile.File, rng *rand.Rand, opt CountsOptions) (*Counts, er
 		return nil, err
 	}
 	opt.Scale = cmp.Or(opt.Scale, 1)
-	c := &Counts{table: tab, opt: opt, rng: rng, gap: rng.ExpFloat64, timeCol: -1, start: -opt.Interval}
+	c := &Counts{table: tab, opt: opt, gap: rng.ExpFloat64, timeCol: -1, start: -opt.Interval}
 	if cv := opt.CV; cv != 0 && cv != 1 {
 		c.gap = distuv.Gamma{Alpha: 1 / (cv * cv), Beta: 1, Src: rng}.Rand
 	}

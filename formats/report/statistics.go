@@ -2,6 +2,7 @@ package report
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"gonum.org/v1/gonum/stat"
@@ -15,6 +16,11 @@ func Percentile(sorted []time.Duration, p float64) time.Duration {
 		return 0
 	}
 	return sorted[Rank(len(sorted), p)-1]
+}
+
+// Median returns the median of samples in any order, the lower one of two; 0 without samples.
+func Median(samples []time.Duration) time.Duration {
+	return Percentile(slices.Sorted(slices.Values(samples)), 0.5)
 }
 
 // PercentileReordering returns the p-quantile of samples as Percentile does, but they need not be sorted: it

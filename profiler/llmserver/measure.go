@@ -79,7 +79,7 @@ func (p *prober) begin(ctx context.Context) (pointCosts, error) {
 		}
 		trips = append(trips, time.Since(startedAt))
 	}
-	p.trip = middle(trips)
+	p.trip = report.Median(trips)
 
 	// Begin with four characters a token, and correct that by each answer.
 	p.chars = 4
@@ -396,7 +396,7 @@ func countSlowGaps(tokensBefore, tokensDuring []llm.Token) int {
 	for i := 1; i < len(tokensBefore); i++ {
 		gaps = append(gaps, tokensBefore[i].Elapsed-tokensBefore[i-1].Elapsed)
 	}
-	usual, n := middle(gaps), 0
+	usual, n := report.Median(gaps), 0
 	for i := 1; i < len(tokensDuring); i++ {
 		if 2*(tokensDuring[i].Elapsed-tokensDuring[i-1].Elapsed) > 3*usual {
 			n++
@@ -412,9 +412,4 @@ func mean(list []time.Duration) time.Duration {
 		sum += t
 	}
 	return sum / time.Duration(len(list))
-}
-
-// middle returns the median of times in any order.
-func middle(list []time.Duration) time.Duration {
-	return report.Percentile(slices.Sorted(slices.Values(list)), 0.5)
 }
