@@ -56,7 +56,7 @@ func threeSizes(devices int) Inputs {
 		Cluster: &formats.Cluster{Format: "inferplan.cluster/v1", Pools: []formats.Pool{{Device: "cpu-1", Count: devices}}},
 		Workload: &formats.Workload{Format: "inferplan.workload/v1", Section: &formats.Cascade{
 			Family: []string{"small", "middle", "large"}, SLO: formats.CascadeSLO{Latency: document.SLO{Duration: 100 * time.Millisecond}},
-			QPS: formats.CascadeQPS{Max: 3000, Ranges: 5, Distribution: "zipf"},
+			Grid: 5, QPS: formats.CascadeQPS{Max: 3000, Ranges: 3, Distribution: "zipf"},
 		}}}
 }
 

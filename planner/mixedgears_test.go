@@ -89,7 +89,8 @@ func TestGoalsOnTwoKinds(t *testing.T) {
 	} {
 		documents := func(first, second int) Inputs {
 			in := onTwoKinds(2, 2)
-			formats.CascadeOf(in.Workload).SLO = c.slo
+			cascade := formats.CascadeOf(in.Workload)
+			cascade.SLO, cascade.Grid, cascade.QPS.Ranges = c.slo, 4, 3
 			for k, price := range []float64{1, .4} {
 				in.Cluster.Pools[k].USDPerHour, in.Cluster.Pools[k].Watts = price, 100*price
 			}

@@ -17,7 +17,7 @@ read -ra packages <<<"${PKGS:-./...}"
 race='executor|engine$|engine/llm|engine/ort|engine/replay|engine/worker|solver/highs|testkit/llm'
 computing='^(TestChainEqualsWhole|TestChainOfCNNs|TestHalf|TestOCRReads|TestOCRReadsPages|TestPipelineAnswersAsTheWholeModel|TestServeQueuesKilled|TestSwitchOfARealModelUnderLoad|TestWork)$'
 race_named=('cmd/plan=^TestImportsAtOnce$|^TestScripts$/^(output|replay)$' 'engine/models/digits=^TestLanesAtOnce$'
-  'sim=^(TestReportBytesDependOnTheSeedOnly|TestInterruptedRuns|TestCancelledRun|TestFindMaxLoad)$')
+  'sim=^(TestReportBytesDependOnTheSeedOnly|TestInterruptedRuns|TestCancelledRun|TestFindMaxLoad)$') # of no two packages the same names
 pure='formats|policy|sim|solver/knapsack|solver/milp|solver/pareto|solver/queueing|solver/refine|solver/stoch|solver/tolerance|engine/graph|executor/oip|testkit/balance|third_party'
 
 # Property tests (rapid) draw from a fixed seed, so that a verdict depends on the commit only; explore draws new ones.
@@ -45,7 +45,10 @@ all)
   run "${plain[@]}"
   run -run "$computing" ./executor ./engine/ort
   run -race -skip "$computing" "${raced[@]}"
-  for named in "${race_named[@]}"; do run -race -run "${named#*=}" "./${named%%=*}"; done
+  # One run of all, so that they are compiled side by side.
+  patterns=$(printf '|%s' "${race_named[@]#*=}")
+  mapfile -t named < <(printf './%s\n' "${race_named[@]%%=*}")
+  run -race -run "${patterns#|}" "${named[@]}"
   # The plan kind that exists behind the build tag testkind, and a fault that exists behind another.
   run -tags minimal,testkind -run '^TestEcho|^TestSchemas' ./formats ./cmd/plan
   run -tags minimal,testfault -run Exception ./solver/highs ;;
