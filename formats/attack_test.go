@@ -126,9 +126,9 @@ func TestMemoryIsBoundedByBytes(t *testing.T) {
 			}
 		}()
 		// What the collector has not looked at yet counts, too: on a busy machine a
-		// single reading shows too much at times.
+		// single reading shows too much at times, and three have shown .1 % too much.
 		got := int64(math.MaxInt64)
-		for range 3 {
+		for range 10 {
 			if got = min(got, heapOfReading(t, path, heap)); got <= 8*int64(size) {
 				break
 			}
