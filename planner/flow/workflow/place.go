@@ -131,7 +131,7 @@ func (r *placer) placeGreedily() {
 	p.heldServices = make([][]int, len(p.kindOf))
 
 	// Every device starts with all of its time and memory.
-	free := &freeDevices{time: make([]float64, len(p.kindOf)), bytes: make([]int64, len(p.kindOf))}
+	free := &freeDevices{time: make([]float64, len(p.kindOf)), bytes: make([]int64, len(p.kindOf)), firstEmpty: make([]int, len(r.modelBytes))}
 	for d, k := range p.kindOf {
 		free.time[d], free.bytes[d] = 1, r.modelBytes[k]
 	}
@@ -158,15 +158,29 @@ func (r *placer) placeGreedily() {
 
 // freeDevices has what is free of the devices while services are placed.
 type freeDevices struct {
-	time  []float64 // by device: 1 as long as it holds nothing
-	bytes []int64   // by device
+	time       []float64 // by device
+	bytes      []int64   // by device
+	firstEmpty []int     // the first device that holds nothing, by kind
 }
 
-// roomiestDevice returns the device of a kind on which service s is placed next: of those that have the memory for it and do not hold it
-// yet, the one with the most free time. If there is none, it returns -1.
+// roomiestDevice returns the device of a kind on which service s is placed next: one that holds nothing, else the one with the most free
+// time among those with the memory for it. If there is none, it returns -1. A device's free time is 1 as long as it holds nothing. It also
+// moves the kind's first empty device on in `free`.
 func (r *placer) roomiestDevice(free *freeDevices, s, kind int) int {
-	p, weights, roomiest := r.placement, r.problem.services[s].weights, -1
-	for d := 0; d < len(free.time) && (roomiest < 0 || free.time[roomiest] < 1); d++ { // no device has more than all of its time
+	p, weights := r.placement, r.problem.services[s].weights
+	empty := free.firstEmpty[kind]
+	for empty < len(free.time) && (p.kindOf[empty] != kind || free.time[empty] < 1) {
+		empty++
+	}
+	free.firstEmpty[kind] = empty
+	if empty < len(free.time) && free.bytes[empty] >= weights {
+		return empty
+	}
+
+	// No device is empty, or an empty one has too little memory; then no device of the kind has enough. Compare those that have time and
+	// memory left, and do not hold the service yet. The search ends at one with all of its time: no other has more.
+	roomiest := -1
+	for d := 0; d < len(free.time) && (roomiest < 0 || free.time[roomiest] < 1); d++ {
 		if p.kindOf[d] != kind || free.bytes[d] < weights || free.time[d] <= TimeTolerance || slices.Contains(p.heldServices[d], s) {
 			continue
 		}
