@@ -2,6 +2,7 @@ package placement
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -78,32 +79,93 @@ func holdsAll(held, wanted map[Content]int) bool {
 	return true
 }
 
+// deviceGroups holds the devices of a pool that are not yet assigned, grouped by what they hold.
+type deviceGroups struct {
+	contents []map[Content]int // by device
+	devices  map[string][]int  // by the name of what they hold
+	names    []string          // in the order of the first device of each group
+}
+
+// groupDevices groups the devices of a pool by the replicas that they hold, so that a search for a device with some
+// contents looks at each kind of contents once. No device is assigned yet.
+func (h Contents) groupDevices(pool int) *deviceGroups {
+	groups := &deviceGroups{contents: h[pool], devices: map[string][]int{}}
+	for d, contents := range h[pool] {
+		name := contentName(contents)
+		if _, ok := groups.devices[name]; !ok {
+			groups.names = append(groups.names, name)
+		}
+		groups.devices[name] = append(groups.devices[name], d)
+	}
+	return groups
+}
+
+// take removes the first device of a group, given by the name of the contents, from those not yet assigned, and returns
+// its index. If none is left, it returns -1.
+func (g *deviceGroups) take(name string) int {
+	devices := g.devices[name]
+	if len(devices) == 0 {
+		return -1
+	}
+	g.devices[name] = devices[1:]
+	return devices[0]
+}
+
+// takeHolding removes a device that holds all wanted replicas (their number by content), and perhaps others, from those
+// not yet assigned, and returns its index. If there is none, it returns -1.
+func (g *deviceGroups) takeHolding(wanted map[Content]int) int {
+	// All devices of a group hold the same, so look at the first of each.
+	for _, name := range g.names {
+		if devices := g.devices[name]; len(devices) > 0 && holdsAll(g.contents[devices[0]], wanted) {
+			return g.take(name)
+		}
+	}
+	return -1
+}
+
+// remaining returns the indexes of the devices that were not taken, in the order in which they should be loaded anew:
+// those that hold the fewest contents first. What runs on the others may then go on until they switch.
+func (g *deviceGroups) remaining() (devices []int) {
+	for _, name := range g.names {
+		devices = append(devices, g.devices[name]...)
+	}
+	slices.SortFunc(devices, func(a, b int) int {
+		return cmp.Or(cmp.Compare(len(g.contents[a]), len(g.contents[b])), cmp.Compare(a, b))
+	})
+	return devices
+}
+
 // assignBins decides which device of a pool takes each bin (the replicas, by content, that one device shall run), so
 // that few devices have to load anything. It returns the index of the device of each bin. There must be no more bins
 // than devices.
 func (h Contents) assignBins(pool int, bins []map[Content]int) (assigned []int) {
-	// Devices that hold the fewest contents come first, where something is loaded: what runs on the others may go on until
-	// they switch.
-	held := h[pool]
-	byContents := lists.Indexes(len(held))
-	slices.SortStableFunc(byContents, func(a, b int) int { return cmp.Compare(len(held[a]), len(held[b])) })
-
-	// A bin goes to a device that holds just its replicas, else to one that holds them among others, else to one of the
-	// remaining devices, which has to load something.
-	assigned = slices.Repeat([]int{-1}, len(bins))
-	isTaken := make([]bool, len(held))
-	for _, suits := range []func(device, bin map[Content]int) bool{maps.Equal[map[Content]int, map[Content]int], holdsAll, func(_, _ map[Content]int) bool { return true }} {
-		for i, bin := range bins {
-			if assigned[i] >= 0 {
-				continue
-			}
-			if n := slices.IndexFunc(byContents, func(d int) bool { return !isTaken[d] && suits(held[d], bin) }); n >= 0 {
-				assigned[i] = byContents[n]
-				isTaken[assigned[i]] = true
-			}
+	// A bin goes to a device that holds just its replicas (-1 if there is none), else to one that holds them among
+	// others, else to one of the remaining devices, which has to load something.
+	groups := h.groupDevices(pool)
+	assigned = lists.Map(len(bins), func(i int) int { return groups.take(contentName(bins[i])) })
+	for i, b := range bins {
+		if assigned[i] < 0 {
+			assigned[i] = groups.takeHolding(b)
+		}
+	}
+	remaining := groups.remaining()
+	for i := range bins {
+		if assigned[i] < 0 {
+			assigned[i], remaining = remaining[0], remaining[1:]
 		}
 	}
 	return assigned
+}
+
+// contentName returns a text for the replicas, by content, that a device holds. It is equal for equal replicas of one
+// pool, and so names groups of devices.
+func contentName(replicas map[Content]int) string {
+	parts := make([]string, 0, len(replicas))
+	for content, n := range replicas {
+		parts = append(parts, fmt.Sprintf("%s/%d-%d/%d*%d", content.network, content.firstBlock, content.lastBlock, content.Share, n))
+	}
+	slices.Sort(parts)
+	return fmt.Sprint(parts)
 }
 
 // assignToHolders returns one bin (the replicas to run on a device) for each device of a pool, in their order: the given
