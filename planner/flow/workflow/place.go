@@ -2,6 +2,7 @@ package workflow
 
 import (
 	"cmp"
+	"container/heap"
 	"context"
 	"fmt"
 	"math"
@@ -21,6 +22,7 @@ type placement struct {
 	timeValue    [][]float64 // by service and kind: how much of totalTime the work is that one device of the kind does. If the kind cannot run the service, it is 0.
 	servedTime   float64     // part of the total time of all services that runs on devices that hold the service
 	servedBound  float64     // upper bound of servedTime over all placements
+	extraCopies  int         // copies beyond those that the rates need
 	nodes        int64
 }
 
@@ -290,7 +292,7 @@ func (r *placer) newProgram() (m *milp.Model, holdVars [][]milp.Var) {
 
 // addCopies fills the memory that is still free with further copies of services, one at a time, each of the service that has the most
 // device time (totalTime, at the planned rates) per copy: then more requests find their service loaded. It changes heldServices of the
-// placement.
+// placement and counts the copies.
 func (r *placer) addCopies() {
 	p, services := r.placement, r.problem.services
 
@@ -304,36 +306,88 @@ func (r *placer) addCopies() {
 		}
 	}
 
-	// Place one copy after another until no service fits anywhere. Memory only shrinks, so a service that fits nowhere once never
-	// does again.
-	fitsNowhere := make([]bool, len(services))
+	// For every service, collect the devices that can run it (timeValue > 0) and have room for a copy, the one with the most free memory
+	// first. All heaps see the same freeBytes, so a copy of one service makes entries in the heaps of others stale.
+	candidates := make([]memoryHeap, len(services))
+	for s := range candidates {
+		candidates[s].freeBytes = freeBytes
+		for d := range freeBytes {
+			if p.totalTime[s] > 0 && p.timeValue[s][p.kindOf[d]] > 0 && freeBytes[d] >= services[s].weights && !slices.Contains(p.heldServices[d], s) {
+				candidates[s].entries = append(candidates[s].entries, deviceMemory{freeBytes[d], d})
+			}
+		}
+		heap.Init(&candidates[s])
+	}
+
+	// Place one copy after another until no service fits anywhere.
 	for {
-		// Choose the service with the most time per copy, the new one included, of those that may still fit on some device.
+		// Choose the service with the most time per copy, the new one included, of those that still fit on some device.
 		chosen := -1
 		for s := range services {
 			// totalTime / (copies + 1) of both, compared without divisions
-			if !fitsNowhere[s] && (chosen < 0 || p.totalTime[s]*float64(copies[chosen]+1) > p.totalTime[chosen]*float64(copies[s]+1)) {
+			if chosen >= 0 && p.totalTime[s]*float64(copies[chosen]+1) <= p.totalTime[chosen]*float64(copies[s]+1) {
+				continue
+			}
+			// refreshTop corrects stale entries, and returns false if no device has room any more.
+			if candidates[s].refreshTop(services[s].weights) {
 				chosen = s
 			}
 		}
 		if chosen < 0 {
 			return
 		}
-
-		// Of the devices that can run it and do not hold it, take the one with the most free memory.
-		roomiest := -1
-		for d, bytes := range freeBytes {
-			mayHold := p.totalTime[chosen] > 0 && p.timeValue[chosen][p.kindOf[d]] > 0 && bytes >= services[chosen].weights
-			if mayHold && (roomiest < 0 || bytes > freeBytes[roomiest]) && !slices.Contains(p.heldServices[d], chosen) {
-				roomiest = d
-			}
-		}
-		if roomiest < 0 {
-			fitsNowhere[chosen] = true
-			continue
-		}
-		p.heldServices[roomiest] = append(p.heldServices[roomiest], chosen)
-		freeBytes[roomiest] -= services[chosen].weights
+		device := heap.Pop(&candidates[chosen]).(deviceMemory).device
+		p.heldServices[device] = append(p.heldServices[device], chosen)
+		freeBytes[device] -= services[chosen].weights
 		copies[chosen]++
+		p.extraCopies++
 	}
+}
+
+// deviceMemory is the free memory of a device, as it was when the entry was made.
+type deviceMemory struct {
+	freeBytes int64
+	device    int
+}
+
+// memoryHeap is a heap of the devices that may hold a service. The one with the most free memory is first.
+type memoryHeap struct {
+	freeBytes []int64 // current values, by device
+	entries   []deviceMemory
+}
+
+// refreshTop brings the heap of devices that may hold a copy up to date, as copies of other services have taken memory since its entries
+// were made, until the first one is right and has the required bytes. Entries with less are removed. It returns false if no device has
+// them.
+func (r *memoryHeap) refreshTop(requiredBytes int64) bool {
+	for len(r.entries) > 0 {
+		top := &r.entries[0]
+		switch currentBytes := r.freeBytes[top.device]; {
+		case currentBytes < requiredBytes:
+			heap.Pop(r)
+		case currentBytes < top.freeBytes:
+			top.freeBytes = currentBytes
+			heap.Fix(r, 0)
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+// Len, Swap, Push, Less and Pop implement heap.Interface. Among equals the device with the lower number
+// comes first.
+func (r *memoryHeap) Len() int      { return len(r.entries) }
+func (r *memoryHeap) Swap(i, j int) { r.entries[i], r.entries[j] = r.entries[j], r.entries[i] }
+func (r *memoryHeap) Push(x any)    { r.entries = append(r.entries, x.(deviceMemory)) }
+
+func (r *memoryHeap) Less(i, j int) bool {
+	a, b := r.entries[i], r.entries[j]
+	return a.freeBytes > b.freeBytes || a.freeBytes == b.freeBytes && a.device < b.device
+}
+
+func (r *memoryHeap) Pop() any {
+	last := r.entries[len(r.entries)-1]
+	r.entries = r.entries[:len(r.entries)-1]
+	return last
 }
