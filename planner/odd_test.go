@@ -36,7 +36,7 @@ func TestOddProblems(t *testing.T) {
 	}
 	begun, solved := cputime.Used(), 0
 	for _, seed := range seeds {
-		if cputime.Used()-begun > together {
+		if cputime.Used()-begun > together && solved >= len(problems) { // a slow machine solves fewer in that time
 			break
 		}
 		x := mutant.DrawOdd(problems, seed)
