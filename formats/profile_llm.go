@@ -23,7 +23,6 @@ type LLMInstance struct {
 	Source         string        `json:"source,omitempty"` // the source of imported numbers
 	Iteration      Iteration     `json:"iteration"`
 	Fit            *IterationFit `json:"fit,omitempty"`
-	Drift          float64       `json:"drift,omitempty" check:"nonnegative"` // standard deviation of the mean times of Stretches parts of the measurement, as a share of the mean
 	OneBatch       *OneBatch     `json:"one_batch,omitempty"`
 
 	KVTokens    int64       `json:"kv_tokens,omitempty" check:"kvTokens"` // capacity

@@ -30,10 +30,4 @@ func TestDriftTakesTheMostVariableKind(t *testing.T) {
 			t.Errorf("%s: %g, expected %g", c.name, share, c.share)
 		}
 	}
-
-	// Language models count as whole models do.
-	llms := []formats.LLMProfile{{Instances: []formats.LLMInstance{{Device: "b", Drift: .03}, {Device: "c", Drift: .05}}}}
-	if share := Drift(&formats.Profile{Models: []formats.ProfileModel{measured("a", 1000, 10)}, LLMs: llms}, cluster); share != .06 {
-		t.Errorf("a language model: %g, expected .06", share)
-	}
 }

@@ -1,7 +1,6 @@
 package kind
 
 import (
-	"iter"
 	"math"
 	"sort"
 	"time"
@@ -36,44 +35,26 @@ const (
 )
 
 // Drift returns the share by which runs may take longer at another time than the profile's means, so that rates can
-// leave room for it. The profile states, for each whole model and language model on a device kind, the standard
-// deviation of its mean time over stretches of the measurement (drift_us, drift). Relative to the means, these are
-// averaged over all models of a kind as a root mean square, and extended to the .95 quantile. The kind of the cluster
-// with the largest drift counts. The share is at most maxDrift and rounded to a thousandth. If the profile has neither
-// drift_us nor drift, it is 0.
+// leave room for it. The profile states, for each whole model on a device kind, the standard deviation of its mean
+// time over stretches of the measurement (drift_us). Relative to the means, these are averaged over all models of a
+// kind as a root mean square, and extended to the .95 quantile. The kind of the cluster with the largest drift
+// counts. The share is at most maxDrift and rounded to a thousandth. If the profile has no drift_us, it is 0.
 func Drift(profile *formats.Profile, cluster *formats.Cluster) float64 {
 	largest := 0.0
 	for k := range cluster.Pools {
 		squares, n := 0.0, 0
-		for share := range drifts(profile, cluster.Pools[k].Device) {
-			squares, n = squares+share*share, n+1
+		for i := range profile.Models {
+			for j := range profile.Models[i].Measurements {
+				ms := &profile.Models[i].Measurements[j]
+				if wholeModel := ms.WholeModel; ms.Device == cluster.Pools[k].Device && wholeModel != nil && wholeModel.DriftUS > 0 && wholeModel.MeanUS > 0 {
+					squares += math.Pow(float64(wholeModel.DriftUS)/float64(wholeModel.MeanUS), 2)
+					n++
+				}
+			}
 		}
 		if n > 0 {
 			largest = max(largest, driftQuantile*math.Sqrt(squares/float64(n)))
 		}
 	}
 	return math.Round(min(maxDrift, largest)*1e3) / 1e3
-}
-
-// drifts iterates over the drifts that a profile states for a device kind, by measured batch of a whole model and by
-// instance of a language model: standard deviations as shares of the mean time.
-func drifts(profile *formats.Profile, device string) iter.Seq[float64] {
-	return func(yield func(share float64) bool) {
-		for i := range profile.Models {
-			for j := range profile.Models[i].Measurements {
-				ms := &profile.Models[i].Measurements[j]
-				wholeModel := ms.WholeModel
-				if isStated := ms.Device == device && wholeModel != nil && wholeModel.DriftUS > 0 && wholeModel.MeanUS > 0; isStated && !yield(float64(wholeModel.DriftUS)/float64(wholeModel.MeanUS)) {
-					return
-				}
-			}
-		}
-		for i := range profile.LLMs {
-			for _, instance := range profile.LLMs[i].Instances {
-				if instance.Device == device && instance.Drift > 0 && !yield(instance.Drift) {
-					return
-				}
-			}
-		}
-	}
 }

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"gonum.org/v1/gonum/stat"
-
 	"inferplan/formats"
 	"inferplan/formats/document"
 	"inferplan/formats/importer/llmruns"
@@ -70,7 +68,7 @@ func (r *runner) makeResult() (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	fit.Interval = roundShare(widthSum / float64(points))
+	fit.Interval = math.Round(1e4*widthSum/float64(points)) / 1e4
 	if meanError := max(fit.DecodeMAPE, fit.PrefillMAPE, fit.BesideMAPE); meanError > poorFit {
 		r.note("fit", "it is %.0f %% off in the mean: what is planned with it is hardly better", 100*meanError)
 	}
@@ -81,7 +79,7 @@ func (r *runner) makeResult() (*Result, error) {
 	// Describe the instance.
 	in := formats.LLMInstance{
 		Device: r.options.Device, TensorParallel: r.options.TensorParallel, Engine: r.facts.Engine, Source: "measured at a running server",
-		Iteration: *it, Fit: fit, Drift: roundShare(r.drift()), KVTokens: r.facts.KVTokens, BlockTokens: r.facts.BlockTokens, Sequences: r.sequences(maxBatch), TokenBudget: budget, Loads: r.modelLoads(),
+		Iteration: *it, Fit: fit, KVTokens: r.facts.KVTokens, BlockTokens: r.facts.BlockTokens, Sequences: r.sequences(maxBatch), TokenBudget: budget, Loads: r.modelLoads(),
 	}
 	context := float64(cmp.Or(r.facts.Context, unknownContext))
 	in.OneBatch = llmfit.OneBatch(it, decodes, maxBatch, min(oneBatchPrompt, math.Round(context/2)), min(oneBatchAnswer, math.Round(context/10)))
@@ -157,41 +155,6 @@ func (r *runner) disturbance() float64 {
 	}
 	return total/quiet - 1
 }
-
-// drift returns how much the server's speed changes slowly over the measurement: the standard deviation of the times of
-// formats.Stretches consecutive parts of the samples, each relative to what its points take in the mean. It is 0 if
-// there are fewer samples than parts.
-func (r *runner) drift() float64 {
-	// Put the samples in the order in which they were taken: a round has one of each point.
-	type timedSample struct{ elapsed, expected float64 }
-	var samples []timedSample
-	points, isLast := r.measuredPoints(), false
-	for round := 0; !isLast; round++ {
-		isLast = true
-		for _, p := range points {
-			if known := r.knownSamples[p]; round < len(known) {
-				samples, isLast = append(samples, timedSample{float64(known[round].TookUS), float64(mean(elapsedTimes(known)))}), false
-			}
-		}
-	}
-	if len(samples) < formats.Stretches {
-		return 0
-	}
-
-	// Compare the parts.
-	var slowdowns []float64
-	for k := range formats.Stretches {
-		elapsed, expected := 0.0, 0.0
-		for _, s := range samples[k*len(samples)/formats.Stretches : (k+1)*len(samples)/formats.Stretches] {
-			elapsed, expected = elapsed+s.elapsed, expected+s.expected
-		}
-		slowdowns = append(slowdowns, elapsed/expected)
-	}
-	return stat.StdDev(slowdowns, nil)
-}
-
-// roundShare rounds a share to a hundredth of a per cent.
-func roundShare(share float64) float64 { return math.Round(1e4*share) / 1e4 }
 
 // elapsedTimes returns the times of samples.
 func elapsedTimes(list []Sample) []time.Duration {

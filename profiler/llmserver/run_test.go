@@ -15,7 +15,6 @@ import (
 
 	"inferplan/engine/llm"
 	"inferplan/formats"
-	"inferplan/formats/document"
 	"inferplan/profiler"
 	simulated "inferplan/sim/llm"
 	"inferplan/testkit/llm/llamatest"
@@ -80,34 +79,6 @@ func TestRunRecoversTheServer(t *testing.T) {
 			t.Errorf("%v, %d bytes of samples", err, len(data))
 		}
 	})
-}
-
-// A server that takes a tenth longer in the second half of the measurement drifts by half of that: parts of .952 and
-// 1.048 of the mean. A steady one does not drift, and fewer samples than parts say nothing.
-func TestDriftOfSamples(t *testing.T) {
-	const ms = document.Micros(time.Millisecond)
-	sampled := func(rounds int, slower document.Micros) *runner {
-		r := &runner{knownSamples: samplesByPoint{}}
-		for _, p := range []Point{{Kind: prefill, Prompt: 16}, {Kind: prefill, Prompt: 512}, {Kind: decode, Sequences: 1, Context: 32}} {
-			for round := range rounds {
-				took := document.Micros(1+p.Prompt) * ms
-				if round >= rounds/2 {
-					took += took * slower / 100
-				}
-				r.knownSamples[p] = append(r.knownSamples[p], Sample{TookUS: took})
-			}
-		}
-		return r
-	}
-	for _, c := range []struct {
-		rounds int
-		slower document.Micros // in %
-		drift  float64
-	}{{16, 0, 0}, {16, 10, .0509}, {2, 10, 0}} {
-		if d := sampled(c.rounds, c.slower).drift(); math.Abs(d-c.drift) > 1e-4 {
-			t.Errorf("%d rounds, %d %% slower: %.4f, expected %.4f", c.rounds, c.slower, d, c.drift)
-		}
-	}
 }
 
 // A run that was stopped goes on where it was, and --force begins anew.
