@@ -11,8 +11,8 @@ import (
 	"inferplan/bench/qlm/sizing"
 )
 
-// besides puts batches beside interactive requests.
-func (b *bench) besides(r *instrument.Run, t *instrument.Table) error {
+// measureBesideInteractive measures fleets that run batches beside interactive requests.
+func (b *bench) measureBesideInteractive(r *instrument.Run, t *instrument.Table) error {
 	d, err := sizing.OpenTrace(r.Data)
 	if err != nil {
 		return err

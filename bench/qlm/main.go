@@ -32,7 +32,7 @@ func (b *bench) parts() []instrument.Part {
 		{Name: "fleet", Group: "policies", Title: "Policies on a fleet of four A100s", Measure: b.fleets},
 		{Name: "priced", Group: "policies", Title: "Admission where all instances have one model", Measure: b.admissions},
 		{Name: "sessions", Group: "policies", Title: "Conversations whose turns stay with their prefixes", Measure: b.sessions},
-		{Name: "beside", Title: "Batches beside interactive requests on one fleet", Measure: b.besides},
+		{Name: "beside", Title: "Batches beside interactive requests on one fleet", Measure: b.measureBesideInteractive},
 		{Name: "sizing", Title: "GPUs for 99 % of interactive and 99 % of batch requests in time", Measure: b.sizings},
 	}
 	for _, s := range sweeps() {

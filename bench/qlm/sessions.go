@@ -63,7 +63,7 @@ func (b *bench) sessions(r *instrument.Run, t *instrument.Table) error {
 			sessionClaims(r, c.trace+", "+c.name+" A100", got.runs[i*len(loads):(i+1)*len(loads)])
 		}
 	}
-	t.Note("A run has about %d turns. A load of 1 is what the instances do without caches.", sessionTurns)
+	t.Note("A run has about %d turns. At a load of 1 the instances, without caches, are busy all the time.", sessionTurns)
 	return b.sweep(r, t, s)
 }
 

@@ -28,7 +28,7 @@ func main() {
 	instrument.Main(&instrument.Instrument{
 		Name: "scale",
 		Parts: []instrument.Part{
-			{Name: "many", Title: "The large cluster", Columns: columns, Measure: b.many},
+			{Name: "many", Title: "The large cluster", Columns: columns, Measure: b.planLargeCluster},
 			{Name: "replan", Title: "The large cluster anew after a change", Columns: columns, Measure: b.replan},
 			{Name: "four", Title: "Models of recorded clusters on four kinds", Columns: columns, Measure: b.four},
 			{Name: "small", Title: "Many models on few devices", Columns: columns, Measure: b.small},
@@ -114,8 +114,8 @@ func (b *bench) largeCases(rounding string) (out []problem) {
 	return out
 }
 
-// many plans the large cluster to each gap.
-func (b *bench) many(r *instrument.Run, t *instrument.Table) error {
+// planLargeCluster plans the large cluster to each gap.
+func (b *bench) planLargeCluster(r *instrument.Run, t *instrument.Table) error {
 	for _, rounding := range roundings {
 		for _, aim := range aims {
 			claim := fmt.Sprintf("CPU time to a plan within %s of the bound: %s, %s rounding", percent(aim.gap), large, rounding)

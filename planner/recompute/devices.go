@@ -163,10 +163,10 @@ func (c *Checker) CheckDevices(uses DeviceUses) {
 }
 
 // ThroughputFigures returns, for a plan of the most throughput, the promised objective and the best that can be reached today, by the plan
-// under check or by the best plan, as a figure to compare. valueToday is what the plan under check reaches. For other plans, and without a
+// under check or by the best plan, as a figure to compare. valueToday is the rate that the plan under check reaches. For other plans, and without a
 // best plan, it returns nil.
 //
-// Fluid is what the devices of a plan carry without queueing; simulation showed that the promised plan holds its Value of that. If the best
+// Fluid is the rate that the devices of a plan carry without queueing; simulation showed that the promised plan holds its Value of that. If the best
 // plan of today was not simulated, its value is one without queueing: assume that it holds the same part of it. To compare the two, the
 // value of the plan under check is divided by that part, and the larger one multiplied by it.
 func ThroughputFigures(t *kind.CheckInput, valueToday float64) []kind.FigurePair {

@@ -43,8 +43,8 @@ func besidePlan() *formats.Plan {
 	return p
 }
 
-// beside serves interactive requests alone and beside a batch, in turns.
-func (b *bench) beside(r *instrument.Run, t *instrument.Table) error {
+// serveBesideBatch serves interactive requests alone and beside a batch, in turns.
+func (b *bench) serveBesideBatch(r *instrument.Run, t *instrument.Table) error {
 	url, stop, err := served.Llama(r.Ctx, llama, b.dir, besideSlots, nil, names...)
 	if err != nil {
 		return err

@@ -40,7 +40,7 @@ func main() {
 		Name: "llm-promise", Strict: true,
 		Parts: []instrument.Part{
 			{Name: "promise", Title: "A plan for one slot and two models, simulated and served", Measure: b.promise},
-			{Name: "beside", Title: "Interactive requests alone and beside a batch, on one server", Measure: b.beside},
+			{Name: "beside", Title: "Interactive requests alone and beside a batch, on one server", Measure: b.serveBesideBatch},
 		},
 		Flags: func(f *flag.FlagSet) {
 			f.IntVar(&b.runs, "runs", 5, "runs of the random trace")
